@@ -1,0 +1,6 @@
+"""``python -m sparkbuild``."""
+
+from sparkbuild.cli import main
+
+if __name__ == "__main__":
+    main()

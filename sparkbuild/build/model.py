@@ -1,0 +1,79 @@
+"""What the configure, build and inspect stages give."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Compiler(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiler as CMake settled on it."""
+
+    language: str
+    path: str
+    identification: str
+    """``GNU 12.2.0``, ``NVIDIA 13.0.88``."""
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a target makes, relative to the binary directory."""
+
+    target: str
+    kind: str
+    """CMake's own word: ``EXECUTABLE`` or ``SHARED_LIBRARY``."""
+    path: str
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that CMake's prose and its file API agree on."""
+
+    source_dir: str
+    binary_dir: str
+    arguments: tuple[str, ...]
+    cmake_version: str
+    compilers: tuple[Compiler, ...]
+    cuda_toolkit_version: str | None
+    """From ``Found CUDAToolkit``."""
+    cuda_architectures: tuple[str, ...]
+    """Effective ones (``121a``), from the compile fragments, never from the cache."""
+    openssl: str
+    """``off``, or the version that CMake found."""
+    artifacts: tuple[Artifact, ...]
+    """The asked targets and every shared library below them, leaves last."""
+    warnings: tuple[str, ...]
+    """CMake warnings that are no reason to refuse, first line of each."""
+
+
+class Binaries(msgspec.Struct, frozen=True, kw_only=True):
+    """The install tree: one directory of real files, libraries named by their SONAME."""
+
+    directory: str
+    executables: tuple[str, ...]
+    libraries: tuple[str, ...]
+    edges: int
+    """Build steps that ninja ran."""
+
+
+class Binary(msgspec.Struct, frozen=True, kw_only=True):
+    """One ELF file's facts."""
+
+    name: str
+    sha256: str
+    size: int
+    soname: str | None
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]
+    build_id: str
+    machine: str
+    """``EM_X86_64``, ``EM_AARCH64``."""
+    sm_targets: tuple[str, ...] = ()
+    """GPU code inside: ``sm_121a`` for SASS, ``compute_121a`` for PTX."""
+
+
+class BinaryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What inspection read from every file of the install tree, and from running one of them."""
+
+    binaries: tuple[Binary, ...]
+    system_libraries: tuple[str, ...]
+    """NEEDED names that the system brings, all of them on the allowed list."""
+    version_line: str
+    """First line of ``llama-server --version``."""

@@ -1,0 +1,175 @@
+"""One base error: what happened, expected and found, the evidence, the next command, the exit code.
+
+Exit codes are part of the interface. Each class owns one; a test proves them unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+
+class SparkbuildError(Exception):
+    """A refusal that a person can act on.
+
+    ``problems`` lists every mismatch found, not only the first. ``evidence`` names the files that
+    prove the claim, ``next_step`` the command or edit to try now.
+    """
+
+    exit_code: ClassVar[int] = 1
+    title: ClassVar[str] = "refused"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        problems: Sequence[str] = (),
+        evidence: Sequence[Path] = (),
+        next_step: str = "",
+        detail: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems = tuple(problems)
+        self.evidence = tuple(evidence)
+        self.next_step = next_step
+        self.detail = detail
+        """Verbatim text from another program, a log's tail for instance."""
+
+
+class UsageError(SparkbuildError):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 2
+    title = "usage"
+
+
+class UnknownNameError(SparkbuildError):
+    """No variant, toolchain or toolkit answers to that name."""
+
+    exit_code = 3
+    title = "unknown name"
+
+
+class ManifestError(SparkbuildError):
+    """A recipe file is not valid TOML or holds what the schema does not know."""
+
+    exit_code = 4
+    title = "manifest"
+
+
+class SourceMismatchError(SparkbuildError):
+    """A source was fetched, and it is not the one that the manifest pins."""
+
+    exit_code = 5
+    title = "source differs from its pin"
+
+
+class SourceUnavailableError(SparkbuildError):
+    """No origin of a pin could be reached, and the store does not hold it."""
+
+    exit_code = 6
+    title = "source unavailable"
+
+
+class ArchiveError(SparkbuildError):
+    """An archive is damaged, or a member of it would write outside its root."""
+
+    exit_code = 7
+    title = "archive refused"
+
+
+class PatchError(SparkbuildError):
+    """A patch does not apply exactly where it was made for."""
+
+    exit_code = 8
+    title = "patch"
+
+
+class ToolkitMismatchError(SparkbuildError):
+    """A CUDA toolkit is missing, incomplete, or its parts disagree."""
+
+    exit_code = 9
+    title = "toolkit mismatch"
+
+
+class ToolkitMiscompilesError(SparkbuildError):
+    """A toolkit is whole, and emits wrong code for these sources."""
+
+    exit_code = 10
+    title = "toolkit miscompiles"
+
+
+class ConfigureError(SparkbuildError):
+    """CMake failed, or configured something other than what was asked."""
+
+    exit_code = 11
+    title = "configure"
+
+
+class BuildError(SparkbuildError):
+    """A compile or link step failed."""
+
+    exit_code = 12
+    title = "build"
+
+
+class BinaryError(SparkbuildError):
+    """A binary is not what the build was asked to make."""
+
+    exit_code = 13
+    title = "binary"
+
+
+class SmokeError(SparkbuildError):
+    """A binary runs and does not tell the truth."""
+
+    exit_code = 14
+    title = "smoke"
+
+
+class PackageError(SparkbuildError):
+    """The wheel is not what was tested, or cannot be installed."""
+
+    exit_code = 15
+    title = "package"
+
+
+class HostError(SparkbuildError):
+    """The machine lacks something that the job needs."""
+
+    exit_code = 16
+    title = "this machine"
+
+
+class DiskFullError(SparkbuildError):
+    """The disk ran full; what was finished is kept."""
+
+    exit_code = 17
+    title = "disk full"
+
+
+class BusyError(SparkbuildError):
+    """Another sparkbuild holds the same build."""
+
+    exit_code = 18
+    title = "busy"
+
+
+class InternalError(SparkbuildError):
+    """A defect of sparkbuild itself."""
+
+    exit_code = 70
+    title = "internal error"
+
+
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+
+def error_classes(base: type[SparkbuildError] = SparkbuildError) -> Iterator[type[SparkbuildError]]:
+    """Every error class below ``base``, for the exit code table."""
+    for cls in base.__subclasses__():
+        yield cls
+        yield from error_classes(cls)

@@ -1,0 +1,301 @@
+"""Recipes: TOML to typed, frozen manifests; what the schema does not know is refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import platform
+import re
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from sparkbuild.errors import ManifestError, UnknownNameError
+
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{7,40}$")]
+Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9.-]*$")]
+RelativePath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$)).+$")]
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a manifest."""
+
+
+class GitOrigin(_Table, frozen=True, tag_field="kind", tag="git"):
+    """A git repository: ``commit`` (40 digits are fetched as they are), ``tag`` or ``branch``.
+
+    An abbreviated commit needs the branch that holds it. A tag is believed only through the
+    pin's digest. ``url`` may be a local bare mirror.
+    """
+
+    url: str
+    commit: Commit | None = None
+    tag: str | None = None
+    branch: str | None = None
+
+
+class SdistOrigin(_Table, frozen=True, tag_field="kind", tag="sdist"):
+    """A source archive from the Python package index, with the tree in ``subdirectory``."""
+
+    project: Name
+    version: str
+    file: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*\.tar\.gz$")]
+    sha256: Sha256
+    size: int
+    subdirectory: RelativePath
+
+
+class PathOrigin(_Table, frozen=True, tag_field="kind", tag="path"):
+    """A directory with the tree, relative to the manifest or absolute."""
+
+    path: str
+
+
+Origin = GitOrigin | SdistOrigin | PathOrigin
+
+
+class SourcePin(_Table, frozen=True):
+    """What the source must be (``digest`` over ``paths``) and where to look for it, in order.
+
+    ``digest`` may be left out only where every origin is a git commit: git's own id then is the
+    pin. ``build`` is the number that ``llama-server --version`` must print.
+    """
+
+    build: int
+    paths: tuple[RelativePath, ...]
+    origins: tuple[Origin, ...]
+    digest: Sha256 | None = None
+
+
+class PatchEntry(_Table, frozen=True):
+    """One patch of a set: its file beside the manifest, the digest of its bytes, why it exists."""
+
+    file: RelativePath
+    sha256: Sha256
+    reason: str
+
+
+class BuildSection(_Table, frozen=True):
+    """Targets to build, and CMake options that belong to the sources (values as CMake reads)."""
+
+    targets: tuple[str, ...]
+    cmake: dict[str, str] = {}
+
+
+class SmokeSection(_Table, frozen=True):
+    """Which smoke suite decides, and what ``/v1/models`` must promise with the suite's model."""
+
+    suite: Name
+
+
+class Patchset(_Table, frozen=True):
+    """``patchsets/<variant>/patchset.toml``."""
+
+    schema: Literal[1]
+    name: Name
+    summary: str
+    source: SourcePin
+    build: BuildSection
+    smoke: SmokeSection
+    patches: tuple[PatchEntry, ...] = ()
+
+
+class CudaSection(_Table, frozen=True):
+    """A CUDA release: the exact versions of its parts, and the architectures built by default."""
+
+    release: str
+    nvcc: str
+    cudart: str
+    architectures: tuple[Annotated[str, msgspec.Meta(pattern="^[0-9]{2,3}[af]?$")], ...]
+
+
+class PlatformSection(_Table, frozen=True):
+    """CMake options for one platform only."""
+
+    cmake: dict[str, str] = {}
+
+
+class Toolchain(_Table, frozen=True):
+    """``toolchains/<name>.toml``."""
+
+    schema: Literal[1]
+    name: Name
+    summary: str
+    label: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+$")]
+    """The toolchain in a wheel's local version: ``cpu``, ``cu130``."""
+    cuda: CudaSection | None = None
+    cmake: dict[str, str] = {}
+    platform: dict[Literal["linux-x86_64", "linux-aarch64"], PlatformSection] = {}
+
+    def options(self) -> dict[str, str]:
+        """CMake options of this toolchain on this machine's platform."""
+        here = self.platform.get(current_platform(), PlatformSection())  # type: ignore[call-overload]
+        return {**self.cmake, **here.cmake}
+
+
+def current_platform() -> str:
+    """``linux-x86_64`` or ``linux-aarch64``: the names that manifests use."""
+    return f"{sys.platform}-{platform.machine()}"
+
+
+class Recipes:
+    """A directory with ``patchsets/`` and ``toolchains/``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def patchset(self, name: str) -> tuple[Patchset, Path]:
+        """A variant's manifest and its file. Raises UnknownNameError or ManifestError."""
+        return self._load(Patchset, "patchsets", name, "patchset.toml", "variant")
+
+    def toolchain(self, name: str) -> tuple[Toolchain, Path]:
+        """A toolchain's manifest and its file. Raises UnknownNameError or ManifestError."""
+        return self._load(Toolchain, "toolchains", name, None, "toolchain")
+
+    def patchset_names(self) -> list[str]:
+        """The variants that exist here."""
+        return sorted(file.parent.name for file in self.root.glob("patchsets/*/patchset.toml"))
+
+    def toolchain_names(self) -> list[str]:
+        """The toolchains that exist here."""
+        return sorted(file.stem for file in self.root.glob("toolchains/*.toml"))
+
+    def _load(
+        self, kind: type[_Manifest], room: str, name: str, file: str | None, noun: str
+    ) -> tuple[_Manifest, Path]:
+        names = self.patchset_names() if kind is Patchset else self.toolchain_names()
+        if name not in names:
+            raise unknown_name(noun, name, names, self.root / room)
+        path = self.root / room / (f"{name}/{file}" if file else f"{name}.toml")
+        manifest = load(path, kind)
+        if manifest.name != name:
+            raise ManifestError(
+                f"{path}: `name` is {manifest.name!r}, its place says {name!r}",
+                evidence=[path],
+                next_step="make the two the same",
+            )
+        return manifest, path
+
+
+_Manifest = TypeVar("_Manifest", Patchset, Toolchain)
+
+
+def unknown_name(noun: str, name: str, names: Sequence[str], place: Path) -> UnknownNameError:
+    """The refusal for a name that nothing answers to, with the nearest names."""
+    near = difflib.get_close_matches(name, names, n=3)
+    return UnknownNameError(
+        f"there is no {noun} {name!r}",
+        problems=[f"known here: {', '.join(names) or 'none'}"],
+        evidence=[place],
+        next_step=f"did you mean {' or '.join(near)}?" if near else "run `sparkbuild list`",
+    )
+
+
+def find_recipes(given: Path | None) -> Recipes:
+    """``given``, or the recipes installed with sparkbuild, or those of a source checkout."""
+    package = Path(__file__).parent
+    for root in [given] if given else [package / "_recipes", package.parent]:
+        if (root / "patchsets").is_dir() and (root / "toolchains").is_dir():
+            return Recipes(root)
+    raise UnknownNameError(
+        f"no recipes in {given or package}",
+        problems=["expected the folders patchsets/ and toolchains/ there"],
+        next_step="name the folder that holds both: --recipes DIR",
+    )
+
+
+_T = TypeVar("_T", bound=_Table)
+
+
+def load(path: Path, kind: type[_T]) -> _T:
+    """Read one manifest. Raises ManifestError naming the file, the key and a suggestion."""
+    try:
+        manifest = msgspec.toml.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+        raise _explained(path, kind, str(error)) from error
+    if isinstance(manifest, Patchset):
+        _check_pin(path, manifest.source)
+    return manifest
+
+
+def _check_pin(path: Path, pin: SourcePin) -> None:
+    for index, origin in enumerate(pin.origins):
+        if isinstance(origin, GitOrigin):
+            _check_git(f"source.origins[{index}]", path, origin, digest=pin.digest)
+        elif pin.digest is None:
+            raise _refused(path, f"source.origins[{index}]", "needs `source.digest` to be checked")
+    if not pin.origins:
+        raise _refused(path, "source.origins", "names no place to get the source from")
+
+
+def _check_git(key: str, path: Path, origin: GitOrigin, *, digest: str | None) -> None:
+    if origin.url.startswith("-"):
+        raise _refused(path, f"{key}.url", "must not start with a dash")
+    for ref in (origin.tag, origin.branch):
+        if ref is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", ref):
+            raise _refused(path, key, f"{ref!r} is not a plain tag or branch name")
+    if origin.commit is None and origin.tag is None:
+        raise _refused(path, key, "needs `commit` or `tag`")
+    if origin.commit is None and digest is None:
+        raise _refused(path, key, "a tag can be moved: it needs `source.digest` to be checked")
+    if origin.commit and len(origin.commit) < 40 and not origin.branch:
+        raise _refused(path, key, "an abbreviated `commit` needs the `branch` that holds it")
+
+
+def _refused(path: Path, key: str, text: str) -> ManifestError:
+    return ManifestError(
+        f"{path}: `{key}` {text}", evidence=[path], next_step=f"correct `{key}` in {path}"
+    )
+
+
+_PLACE: Final = re.compile(r" - at `(?P<place>\$[^`]*)`$")
+_UNKNOWN: Final = re.compile(r"unknown field `(?P<field>[^`]*)`")
+
+
+def _explained(path: Path, kind: type[_Table], text: str) -> ManifestError:
+    place = _PLACE.search(text)
+    where = place["place"].removeprefix("$").lstrip(".") if place else ""
+    reason = _PLACE.sub("", text)
+    unknown = _UNKNOWN.search(text)
+    if unknown is None:
+        key = f" `{where}`" if where else ""
+        step = f"correct{key or ' it'} in {path}"
+        return ManifestError(f"{path}:{key} {reason}", evidence=[path], next_step=step)
+    field = unknown["field"]
+    known = sorted(_fields_at(kind, where))
+    near = difflib.get_close_matches(field, known, n=1)
+    key = f"{where}.{field}" if where else field
+    step = f"did you mean `{near[0]}`?" if near else f"known there: {', '.join(known)}"
+    return ManifestError(f"{path}: unknown key `{key}`", evidence=[path], next_step=step)
+
+
+def _fields_at(kind: type[_Table], where: str) -> set[str]:
+    """Names that a table knows, following a path such as ``source.origins[...]``."""
+    here: list[Any] = [kind]
+    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
+        following: list[Any] = []
+        for item in here:
+            if isinstance(item, type) and issubclass(item, msgspec.Struct):
+                hints = typing.get_type_hints(item, include_extras=False)
+                following += _alternatives(hints[step]) if step in hints else []
+            else:
+                following += [a for arg in typing.get_args(item) for a in _alternatives(arg)]
+        here = following
+    names: set[str] = set()
+    for item in here:
+        if isinstance(item, type) and issubclass(item, msgspec.Struct):
+            names.update(item.__struct_encode_fields__)
+            tag = item.__struct_config__.tag_field
+            names.update([tag] if tag else [])
+    return names
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return [a for arg in typing.get_args(hint) for a in _alternatives(arg)]
+    return [hint]

@@ -1,0 +1,1 @@
+"""Package: a wheel made from the very files that were smoke-tested."""

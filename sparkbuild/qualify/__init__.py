@@ -1,0 +1,1 @@
+"""Qualify: execute what the compiler emits for these sources before anything is built."""

@@ -1,0 +1,1 @@
+"""Reports: one model, written as JSON, JUnit XML and terminal text."""

@@ -1,0 +1,1 @@
+"""Smoke: start the binaries and find out whether they tell the truth."""

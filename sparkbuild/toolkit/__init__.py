@@ -1,0 +1,1 @@
+"""Toolkits: which compilers build, and proof that their parts belong together."""
