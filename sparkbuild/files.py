@@ -87,6 +87,26 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644) -> None:
         fsync_directory(path.parent)
 
 
+class DigestCache:
+    """SHA-256 of large files, remembered for as long as ``fingerprint`` stays the same."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            known = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            known = {}
+        self._known: dict[str, list[str]] = known if isinstance(known, dict) else {}
+
+    def sha256(self, path: Path) -> str:
+        """Digest of ``path``, read again only where the file changed."""
+        state = fingerprint([path])
+        if self._known.get(str(path), [""])[0] != state:
+            self._known[str(path)] = [state, sha256_file(path)]
+            write_atomic(self._path, json.dumps(self._known, indent=1, sort_keys=True))
+        return self._known[str(path)][1]
+
+
 @contextlib.contextmanager
 def disk_full_refused(path: Path) -> Iterator[None]:
     """Turn ENOSPC and EDQUOT into a refusal that names the file system."""

@@ -151,11 +151,21 @@ class Recipes:
 
     def patchset(self, name: str) -> tuple[Patchset, Path]:
         """A variant's manifest and its file. Raises UnknownNameError or ManifestError."""
-        return self._load(Patchset, "patchsets", name, "patchset.toml", "variant")
+        if name not in (names := self.patchset_names()):
+            raise unknown_name("variant", name, names, self.root / "patchsets")
+        path = self.root / "patchsets" / name / "patchset.toml"
+        manifest = load(path, Patchset)
+        _check_name(path, manifest.name, name)
+        return manifest, path
 
     def toolchain(self, name: str) -> tuple[Toolchain, Path]:
         """A toolchain's manifest and its file. Raises UnknownNameError or ManifestError."""
-        return self._load(Toolchain, "toolchains", name, None, "toolchain")
+        if name not in (names := self.toolchain_names()):
+            raise unknown_name("toolchain", name, names, self.root / "toolchains")
+        path = self.root / "toolchains" / f"{name}.toml"
+        manifest = load(path, Toolchain)
+        _check_name(path, manifest.name, name)
+        return manifest, path
 
     def patchset_names(self) -> list[str]:
         """The variants that exist here."""
@@ -165,24 +175,14 @@ class Recipes:
         """The toolchains that exist here."""
         return sorted(file.stem for file in self.root.glob("toolchains/*.toml"))
 
-    def _load(
-        self, kind: type[_Manifest], room: str, name: str, file: str | None, noun: str
-    ) -> tuple[_Manifest, Path]:
-        names = self.patchset_names() if kind is Patchset else self.toolchain_names()
-        if name not in names:
-            raise unknown_name(noun, name, names, self.root / room)
-        path = self.root / room / (f"{name}/{file}" if file else f"{name}.toml")
-        manifest = load(path, kind)
-        if manifest.name != name:
-            raise ManifestError(
-                f"{path}: `name` is {manifest.name!r}, its place says {name!r}",
-                evidence=[path],
-                next_step="make the two the same",
-            )
-        return manifest, path
 
-
-_Manifest = TypeVar("_Manifest", Patchset, Toolchain)
+def _check_name(path: Path, inside: str, outside: str) -> None:
+    if inside != outside:
+        raise ManifestError(
+            f"{path}: `name` is {inside!r}, its place says {outside!r}",
+            evidence=[path],
+            next_step="make the two the same",
+        )
 
 
 def unknown_name(noun: str, name: str, names: Sequence[str], place: Path) -> UnknownNameError:

@@ -1,0 +1,276 @@
+"""Arguments to calls to exit code: the only place that prints a result or exits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import rich_click as click
+
+from sparkbuild import __version__
+from sparkbuild.errors import EXIT_INTERRUPTED, InternalError, SparkbuildError, error_classes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sparkbuild.manifest import Patchset
+
+_JSON_SCHEMA: Final = 1
+
+click.rich_click.TEXT_MARKUP = "rich"
+click.rich_click.MAX_WIDTH = 100
+
+_RECIPES = click.option(
+    "--recipes",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder with patchsets/ and toolchains/, instead of those that come with sparkbuild.",
+)
+_WORK = click.option(
+    "--work",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    envvar="SPARKBUILD_WORK",
+    show_envvar=True,
+    help="Where sources, builds and logs are kept. Default: the user's cache folder.",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
+_VARIANT = click.option("--variant", required=True, metavar="NAME", help="Which patch set.")
+
+
+def _exit_codes() -> str:
+    rows = sorted((cls.exit_code, cls.title) for cls in error_classes())
+    rows.append((EXIT_INTERRUPTED, "interrupted"))
+    return "Exit codes: 0 done; " + "; ".join(f"{code} {title}" for code, title in rows) + "."
+
+
+@click.group(epilog=_exit_codes(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sparkbuild")
+def cli() -> None:
+    """Build llama.cpp for NVIDIA GB10 and prove that the binaries tell the truth."""
+
+
+@cli.command("make")
+@_VARIANT
+@click.option(
+    "--toolkit",
+    metavar="NAME",
+    help="CUDA release (13.0), exact nvcc (13.0.88), a toolkit's root folder, or cpu. Left out on "
+    "a machine without an NVIDIA driver: cpu, and said so.",
+)
+@click.option(
+    "--arch",
+    "architectures",
+    multiple=True,
+    metavar="ARCH",
+    help="GPU architecture such as 121a or 90; may be given again. Default: the toolkit's (121a).",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("dist"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the wheel and the reports go.",
+)
+@click.option(
+    "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
+)
+@_RECIPES
+@_WORK
+@_JSON
+def make_command(
+    variant: str,
+    toolkit: str | None,
+    architectures: tuple[str, ...],
+    out: Path,
+    jobs: int | None,
+    recipes: Path | None,
+    work: Path | None,
+    as_json: bool,
+) -> None:
+    """From a pinned source to a wheel whose binaries were seen to tell the truth.
+
+    Finished stages are kept: run the same command again after a failure, a Ctrl-C or a power cut,
+    and it goes on where it was. With nothing changed it does nothing.
+    """
+    from sparkbuild.live import Live
+    from sparkbuild.report.json_report import encode
+    from sparkbuild.report.terminal import closing
+    from sparkbuild.run import Request, make
+
+    request = Request(
+        variant=variant,
+        toolkit=toolkit,
+        architectures=architectures,
+        recipes=recipes,
+        work=work,
+        out=out,
+        jobs=jobs,
+        command=tuple(sys.argv),
+    )
+    console = _console(stderr=as_json)
+    console.print(f"[bold]sparkbuild make[/] variant {variant}", highlight=False)
+    with Live(console) as live:
+        made = make(request, live)
+    console.print(closing(made.report, made.files))
+    if as_json:
+        click.echo(encode(made.report))
+    if isinstance(made.error, SparkbuildError):
+        _show(made.error)
+    sys.exit(made.report.exit_code)
+
+
+@cli.group("source")
+def source_group() -> None:
+    """Fetch and verify pinned sources."""
+
+
+@source_group.command("fetch")
+@_VARIANT
+@_RECIPES
+@_WORK
+@_JSON
+def source_fetch(variant: str, recipes: Path | None, work: Path | None, as_json: bool) -> None:
+    """Bring a variant's source into the store, checked against its pin.
+
+    Origins are tried in the manifest's order. Once it is in the store, no network is needed.
+    """
+    from sparkbuild.live import Live
+    from sparkbuild.source.obtain import obtain
+    from sparkbuild.workspace import Workspace
+
+    patchset, manifest = _patchset(variant, recipes)
+    workspace = Workspace(work)
+    workspace.prepare()
+    console = _console(stderr=as_json)
+    with Live(console) as live:
+        live.started("source")
+        tree = obtain(patchset.source, manifest, workspace, live)
+    facts = {"variant": variant, "digest": tree.digest, "commit": tree.commit, "tree": tree.tree,
+             "origin": tree.origin, "warnings": list(tree.warnings),
+             "store": str(workspace.store)}  # fmt: skip
+    _answer(facts, as_json, console)
+
+
+@source_group.command("verify")
+@_VARIANT
+@_RECIPES
+@_WORK
+@_JSON
+def source_verify(variant: str, recipes: Path | None, work: Path | None, as_json: bool) -> None:
+    """Read a variant's source back from the store, byte by byte, and compare it with its pin."""
+    from sparkbuild.source.verify import verify
+    from sparkbuild.workspace import Workspace
+
+    patchset, manifest = _patchset(variant, recipes)
+    facts = verify(patchset.source, manifest, Workspace(work))
+    _answer({"variant": variant, **facts}, as_json, _console(stderr=as_json))
+
+
+@cli.command("list")
+@_RECIPES
+@_JSON
+def list_command(recipes: Path | None, as_json: bool) -> None:
+    """Show the variants and toolchains that the recipes know."""
+    from sparkbuild.manifest import find_recipes
+
+    known = find_recipes(recipes)
+    facts = {
+        "recipes": str(known.root),
+        "variants": {name: known.patchset(name)[0].summary for name in known.patchset_names()},
+        "toolchains": {name: known.toolchain(name)[0].summary for name in known.toolchain_names()},
+    }
+    _answer(facts, as_json, _console(stderr=as_json))
+
+
+def main() -> NoReturn:
+    """Run the command line; every ending goes through here."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        cli.main(standalone_mode=False)
+    except SparkbuildError as error:
+        _refuse(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted: run the same command again to go on", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - nothing may end in a traceback on the screen
+        _refuse(_internal(error))
+    sys.exit(0)
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _internal(error: Exception) -> InternalError:
+    import traceback
+
+    return InternalError(
+        f"{type(error).__name__}: {error}",
+        detail="".join(traceback.format_exception(error)),
+        next_step="this is a defect of sparkbuild: please report it with the text above",
+    )
+
+
+def _refuse(error: SparkbuildError) -> NoReturn:
+    if "--json" in sys.argv[1:]:
+        from sparkbuild.stages import failure_of
+
+        failure = failure_of(error)
+        document = {"schema": _JSON_SCHEMA, "result": "failed", "exit_code": error.exit_code,
+                    "failure": {field: getattr(failure, field)
+                                for field in failure.__struct_fields__}}  # fmt: skip
+        click.echo(json.dumps(document, indent=2))
+    _show(error)
+    sys.exit(error.exit_code)
+
+
+def _show(error: SparkbuildError) -> None:
+    from sparkbuild.report.terminal import refusal
+
+    _console(stderr=True).print(refusal(error))
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def _patchset(variant: str, recipes: Path | None) -> tuple[Patchset, Path]:
+    from sparkbuild.manifest import find_recipes
+
+    return find_recipes(recipes).patchset(variant)
+
+
+def _answer(facts: dict[str, Any], as_json: bool, console: Console) -> None:
+    if as_json:
+        click.echo(json.dumps({"schema": _JSON_SCHEMA, **facts}, indent=2))
+        return
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            table.add_row(f"[bold]{name}[/]", "")
+            for key, text in value.items():
+                table.add_row(f"  {key}", str(text))
+        else:
+            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+            table.add_row(f"[bold]{name}[/]", text or "none")
+    console.print(table)

@@ -1,0 +1,93 @@
+"""What a person sees while stages run: a line for each that ended, a bar for the one that runs."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from sparkbuild.report.model import StageReport
+from sparkbuild.report.terminal import stage_line
+from sparkbuild.stages import STAGES
+
+_QUIET_INTERVAL: Final = 30.0
+"""Seconds between progress lines where the output is not a terminal, so that a log stays short."""
+
+
+class Live:
+    """An ``Observer`` on a terminal, or on a pipe: then plain lines and now and then a count."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stage = ""
+        self._task: TaskID | None = None
+        self._printed = time.monotonic()
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("[dim]{task.fields[now]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def started(self, stage: str) -> None:
+        """Show the stage with a spinner."""
+        self._stage = stage
+        self._printed = time.monotonic()
+        self._task = self._progress.add_task(_heading(stage), total=None, now="")
+
+    def progress(self, done: int, total: int, text: str) -> None:
+        """Move the bar; on a pipe print a line every half minute."""
+        if self._task is not None:
+            name = escape(text.rpartition("/")[2][-40:])
+            self._progress.update(self._task, completed=done, total=total or None, now=name)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._printed > _QUIET_INTERVAL:
+            self._printed = now
+            self._console.print(f"  {_heading(self._stage)} {done}/{total} {escape(text)}")
+
+    def note(self, text: str) -> None:
+        """Print a warning above the bar."""
+        self._console.print(f"  [yellow]![/] {escape(text)}", highlight=False)
+
+    def finished(self, report: StageReport) -> None:
+        """Replace the bar by the stage's closing line."""
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+            self._task = None
+        self._console.print(stage_line(report, STAGES.index(report.name) + 1, len(STAGES)))
+
+
+def _heading(stage: str) -> str:
+    return f"{STAGES.index(stage) + 1}/{len(STAGES)} {stage:<9}"

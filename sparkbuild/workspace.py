@@ -1,0 +1,81 @@
+"""Where things lie below the work folder; nothing else knows these names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import platformdirs
+
+from sparkbuild.errors import HostError
+from sparkbuild.files import disk_full_refused
+
+
+class Workspace:
+    """``--work DIR``, by default the user's cache folder: all of it can be made again."""
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = (root or platformdirs.user_cache_path("sparkbuild")).absolute()
+
+    def prepare(self) -> None:
+        """Make the root. Raises HostError where that cannot be done."""
+        try:
+            with disk_full_refused(self.root):
+                self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(
+                f"cannot make the work folder {self.root}: {error.strerror}",
+                next_step="choose a folder you may write to: --work DIR",
+            ) from error
+
+    @property
+    def store(self) -> Path:
+        """The bare git repository of pinned sources."""
+        return self.root / "store.git"
+
+    @property
+    def downloads(self) -> Path:
+        """Archives by digest."""
+        return self.root / "downloads"
+
+    @property
+    def sources(self) -> Path:
+        """Materialised trees by commit."""
+        return self.root / "sources"
+
+    @property
+    def digests(self) -> Path:
+        """Digests of large files, by fingerprint."""
+        return self.root / "digests.json"
+
+    def run(self, variant: str, toolchain: str, architectures: tuple[str, ...]) -> Path:
+        """One folder for each recipe: logs of the early stages, the last report, the lock."""
+        return self.root / "runs" / _plain("-".join((variant, toolchain, *architectures)))
+
+    def build(self, variant: str, toolchain: str, key: str) -> BuildFolder:
+        """One folder for each build key."""
+        return BuildFolder(self.root / "builds" / _plain(f"{variant}-{toolchain}-{key[:12]}"))
+
+
+class BuildFolder:
+    """Everything that one build key made."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cmake = root / "cmake"
+        self.install = root / "install"
+        self.smoke = root / "smoke"
+        self.package = root / "package"
+        self.lock = root.with_name(f"{root.name}.lock")
+
+    def record(self, stage: str) -> Path:
+        """Where a stage's finished result is kept."""
+        return self.root / "stages" / f"{stage}.json"
+
+    def log(self, stage: str) -> Path:
+        """A stage's full log."""
+        return self.root / "logs" / f"{stage}.log"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]", "_", name)

@@ -1,0 +1,104 @@
+"""Imports flow one way, and one module opens the door to other programs."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import sparkbuild
+
+PACKAGE = Path(sparkbuild.__file__).parent
+BASE = {"__init__", "errors", "files", "manifest", "process", "workspace"}
+ROOMS = ["toolkit", "source", "qualify", "build", "smoke", "package", "report"]
+ABOVE = ["stages", "pipeline", "run", "live", "cli", "__main__"]
+BASE_ORDER = ["__init__", "errors", "files", "process", "manifest", "workspace"]
+MAX_FUNCTION_LINES = 60
+MAX_MODULE_LINES = 350
+
+
+def modules() -> Iterator[tuple[str, ast.Module, Path]]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(PACKAGE).with_suffix("").parts
+        if "template" in parts:
+            continue
+        yield ".".join(parts), ast.parse(file.read_text()), file
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            module = node.module or ""
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def inner(names: Iterator[str]) -> Iterator[list[str]]:
+    for name in names:
+        parts = name.split(".")
+        if parts[0] == "sparkbuild" and len(parts) > 1:
+            yield parts[1:]
+
+
+def test_base_modules_import_only_what_is_below_them() -> None:
+    for name, tree, _ in modules():
+        if name in BASE:
+            allowed = BASE_ORDER[: BASE_ORDER.index(name)]
+            for parts in inner(imported(tree)):
+                assert parts[0] in [*allowed, "__version__"], f"{name} imports {parts}"
+
+
+def test_rooms_know_the_base_themselves_and_earlier_results() -> None:
+    for name, tree, _ in modules():
+        room, _, rest = name.partition(".")
+        if room not in ROOMS:
+            continue
+        for parts in inner(imported(tree)):
+            if parts[0] in BASE or parts[0] in {room, "__version__"}:
+                continue
+            assert parts[0] in ROOMS[: ROOMS.index(room)], f"{name} imports {parts}"
+            assert len(parts) > 1, f"{name} imports the whole of {parts}"
+            assert parts[1] == "model", f"{name} imports a function of {parts}"
+        if rest in {"model", "__init__"}:
+            heavy = {"git", "httpx", "numpy", "gguf", "elftools", "pypi_simple", "junitparser"}
+            assert not heavy & {part.split(".")[0] for part in imported(tree)}, name
+
+
+def test_nothing_below_imports_the_pipeline() -> None:
+    for name, tree, _ in modules():
+        if name in ABOVE:
+            continue
+        for parts in inner(imported(tree)):
+            if parts[0] == "stages":
+                continue
+            assert parts[0] not in ABOVE, f"{name} imports {parts}"
+
+
+def test_only_the_pipeline_knows_all_stages() -> None:
+    """``run`` and ``cli`` may call single rooms; only ``pipeline`` and ``stages`` know the nine."""
+    knowing = {
+        name
+        for name, tree, _ in modules()
+        if {"toolkit", "source", "build", "smoke", "package"}
+        <= {parts[0] for parts in inner(imported(tree))}
+    }
+    assert knowing == {"pipeline"}
+
+
+def test_functions_and_modules_stay_readable() -> None:
+    for name, tree, file in modules():
+        assert len(file.read_text().splitlines()) <= MAX_MODULE_LINES, name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                assert lines <= MAX_FUNCTION_LINES, f"{name}.{node.name} has {lines} lines"
+
+
+def test_only_process_starts_programs_and_only_the_command_line_exits() -> None:
+    for name, tree, _ in modules():
+        names = {part.split(".")[0] for part in imported(tree)}
+        assert ("subprocess" in names) == (name == "process"), name
+        calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        if name != "cli":
+            assert not calls & {"sys.exit", "exit", "quit", "os._exit", "print"}, name
+        assert not calls & {"os.system", "os.popen", "eval", "exec"}, name
