@@ -117,7 +117,7 @@ def make_command(
     console.print(f"[bold]sparkbuild make[/] variant {variant}", highlight=False)
     with Live(console) as live:
         made = make(request, live)
-    console.print(closing(made.report, made.files))
+    console.print(closing(made.report, made.files), crop=False)
     if as_json:
         click.echo(encode(made.report))
     if isinstance(made.error, SparkbuildError):
@@ -195,9 +195,6 @@ def main() -> NoReturn:
         cli.main(standalone_mode=False)
     except SparkbuildError as error:
         _refuse(error)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(2)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -243,7 +240,7 @@ def _refuse(error: SparkbuildError) -> NoReturn:
 def _show(error: SparkbuildError) -> None:
     from sparkbuild.report.terminal import refusal
 
-    _console(stderr=True).print(refusal(error))
+    _console(stderr=True).print(refusal(error), crop=False)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -127,6 +127,8 @@ class SmokeError(SparkbuildError):
 
     exit_code = 14
     title = "smoke"
+    report: object | None = None
+    """The ``SmokeReport`` so far, where checks had begun."""
 
 
 class PackageError(SparkbuildError):

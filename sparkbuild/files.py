@@ -40,19 +40,35 @@ def fingerprint(paths: Iterable[Path]) -> str:
     The change time cannot be set by ``touch`` or ``cp -p``, so an edit that restores the
     modification time still shows. Raises FileNotFoundError when a path is gone.
     """
+    return _fingerprint(os.fspath(path) for path in paths)
+
+
+def tree_fingerprint(root: Path) -> str:
+    """``fingerprint`` of every file and link below ``root``, fast enough for thousands of them."""
+    return _fingerprint(_names_below(os.fspath(root)))
+
+
+def _fingerprint(names: Iterable[str]) -> str:
     state = hashlib.sha256()
-    for path in sorted(paths):
-        stat = path.lstat()
-        line = f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\0{stat.st_ino}\n"
-        state.update(line.encode())
+    for name in sorted(names):
+        stat = os.lstat(name)
+        line = f"{name}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\0{stat.st_ino}\n"
+        state.update(line.encode(errors="surrogateescape"))
     return state.hexdigest()
+
+
+def _names_below(root: str) -> Iterator[str]:
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _names_below(entry.path)
+            else:
+                yield entry.path
 
 
 def files_below(root: Path) -> Iterator[Path]:
     """Every file and link below ``root``, in no order."""
-    for directory, _, names in os.walk(root):
-        base = Path(directory)
-        yield from (base / name for name in names)
+    return map(Path, _names_below(os.fspath(root)))
 
 
 def fsync_directory(path: Path) -> None:

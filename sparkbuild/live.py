@@ -16,15 +16,17 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from sparkbuild.report.model import StageReport
-from sparkbuild.report.terminal import stage_line
+from sparkbuild.report.text import visible
 from sparkbuild.stages import STAGES
 
 _QUIET_INTERVAL: Final = 30.0
 """Seconds between progress lines where the output is not a terminal, so that a log stays short."""
+
+
+_STYLES: Final = {"done": "green", "reused": "cyan", "failed": "bold red"}
 
 
 class Live:
@@ -41,8 +43,6 @@ class Live:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(compact=True),
             TextColumn("[dim]{task.fields[now]}"),
             console=console,
             transient=True,
@@ -70,23 +70,30 @@ class Live:
     def progress(self, done: int, total: int, text: str) -> None:
         """Move the bar; on a pipe print a line every half minute."""
         if self._task is not None:
-            name = escape(text.rpartition("/")[2][-40:])
+            name = escape(visible(text)[-48:])
             self._progress.update(self._task, completed=done, total=total or None, now=name)
         now = time.monotonic()
         if not self._console.is_terminal and now - self._printed > _QUIET_INTERVAL:
             self._printed = now
-            self._console.print(f"  {_heading(self._stage)} {done}/{total} {escape(text)}")
+            self._console.print(f"  {_heading(self._stage)} {done}/{total} {escape(visible(text))}")
 
     def note(self, text: str) -> None:
         """Print a warning above the bar."""
-        self._console.print(f"  [yellow]![/] {escape(text)}", highlight=False)
+        self._console.print(f"  [yellow]![/] {escape(visible(text))}", highlight=False)
 
     def finished(self, report: StageReport) -> None:
         """Replace the bar by the stage's closing line."""
         if self._task is not None:
             self._progress.remove_task(self._task)
             self._task = None
-        self._console.print(stage_line(report, STAGES.index(report.name) + 1, len(STAGES)))
+        style = _STYLES.get(report.state, "dim")
+        taken = f"{report.seconds:.1f} s" if report.state in {"done", "failed"} else ""
+        self._console.print(
+            f"{_heading(report.name)} [{style}]{report.state:<14}[/] {taken:>8}  "
+            f"{escape(visible(report.summary))}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _heading(stage: str) -> str:

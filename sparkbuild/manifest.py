@@ -26,6 +26,10 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A table of a manifest."""
 
 
+Table = _Table
+"""For data files that a room keeps beside its code and reads with ``load``."""
+
+
 class GitOrigin(_Table, frozen=True, tag_field="kind", tag="git"):
     """A git repository: ``commit`` (40 digits are fetched as they are), ``tag`` or ``branch``.
 
@@ -51,7 +55,11 @@ class SdistOrigin(_Table, frozen=True, tag_field="kind", tag="sdist"):
 
 
 class PathOrigin(_Table, frozen=True, tag_field="kind", tag="path"):
-    """A directory with the tree, relative to the manifest or absolute."""
+    """A directory with the tree, relative to the manifest or absolute.
+
+    A bare git repository there (a mirror) is asked for what the pin's first git origin names, for
+    its ``HEAD`` where the pin has none. ``digest`` decides in every case.
+    """
 
     path: str
 
@@ -63,12 +71,13 @@ class SourcePin(_Table, frozen=True):
     """What the source must be (``digest`` over ``paths``) and where to look for it, in order.
 
     ``digest`` may be left out only where every origin is a git commit: git's own id then is the
-    pin. ``build`` is the number that ``llama-server --version`` must print.
+    pin. ``build`` is the number that ``llama-server --version`` must print; where it is not known
+    it is left out, and whatever the binary prints is recorded.
     """
 
-    build: int
     paths: tuple[RelativePath, ...]
     origins: tuple[Origin, ...]
+    build: int | None = None
     digest: Sha256 | None = None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.build.model import Binaries, BinaryFacts, Configuration
+from sparkbuild.build.tools import Tools, find_tools
 from sparkbuild.files import DigestCache, digest_of, exclusive, sha256_file
 from sparkbuild.manifest import Patchset
 from sparkbuild.package.model import Wheel
@@ -38,6 +39,16 @@ class Job:
     runner: Runner
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """A build key's folder while its lock is held, and the tools that its key counts."""
+
+    place: BuildFolder
+    key: str
+    tools: Tools
+    lock: int
+
+
 @dataclass(kw_only=True)
 class Known:
     """What a run has found so far, for the report of a run that may end anywhere."""
@@ -53,14 +64,16 @@ def run_stages(job: Job, known: Known) -> None:
     source = _source(job)
     tree = _patches(job, source)
     _qualify(job, toolkit, tree)
-    known.key = _key(job, toolkit, tree)
+    tools = find_tools()
+    known.key = _key(job, toolkit, tree, tools)
     place = job.work.build(job.patchset.name, toolkit.toolchain, known.key)
     with exclusive(place.lock, what=f"build {known.key[:12]}") as lock:
-        configuration = _configure(job, place, toolkit, tree, known.key)
-        binaries = _build(job, place, configuration, known.key, lock)
+        held = _Held(place=place, key=known.key, tools=tools, lock=lock)
+        configuration = _configure(job, held, toolkit, tree)
+        binaries = _build(job, held, configuration)
         facts = _inspect(job, place, binaries, toolkit, tree)
         known.smoke = _smoke(job, place, binaries, facts, tree, known)
-        known.wheel = _package(job, place, binaries, facts, known.smoke, toolkit, tree)
+        known.wheel = _package(job, held, binaries, facts, known.smoke, toolkit, tree)
 
 
 def _toolkit(job: Job) -> Toolkit:
@@ -133,16 +146,16 @@ def _qualify(job: Job, toolkit: Toolkit, tree: PatchedTree) -> Qualification:
     )
 
 
-def _key(job: Job, toolkit: Toolkit, tree: PatchedTree) -> str:
+def _key(job: Job, toolkit: Toolkit, tree: PatchedTree, tools: Tools) -> str:
     from sparkbuild.build.arguments import build_key
 
-    return build_key(job.patchset, toolkit, tree)
+    return build_key(job.patchset, toolkit, tree, tools=tools)
 
 
-def _configure(
-    job: Job, place: BuildFolder, toolkit: Toolkit, tree: PatchedTree, key: str
-) -> Configuration:
+def _configure(job: Job, held: _Held, toolkit: Toolkit, tree: PatchedTree) -> Configuration:
     from sparkbuild.build.configure import configure
+
+    place = held.place
 
     def describe(configuration: Configuration) -> Outcome:
         found = ", ".join(f"{c.language} {c.identification}" for c in configuration.compilers)
@@ -162,19 +175,20 @@ def _configure(
             job.patchset,
             toolkit,
             tree,
+            tools=held.tools,
             binary_dir=place.cmake,
             log=place.log("configure"),
             progress=job.runner.observer.progress,
         ),
         describe,
-        inputs={"key": key},
+        inputs={"key": held.key},
     )
 
 
-def _build(
-    job: Job, place: BuildFolder, configuration: Configuration, key: str, lock: int
-) -> Binaries:
+def _build(job: Job, held: _Held, configuration: Configuration) -> Binaries:
     from sparkbuild.build.compile import build
+
+    place = held.place
 
     def describe(binaries: Binaries) -> Outcome:
         names = (*binaries.executables, *binaries.libraries)
@@ -191,14 +205,15 @@ def _build(
         lambda: build(
             configuration,
             job.patchset.build.targets,
+            tools=held.tools,
             install_dir=place.install,
             log=place.log("build"),
             jobs=job.jobs,
-            keep_open=(lock,),
+            keep_open=(held.lock,),
             progress=job.runner.observer.progress,
         ),
         describe,
-        inputs={"key": key, "configuration": _digest(configuration)},
+        inputs={"key": held.key, "configuration": _digest(configuration)},
     )
 
 
@@ -269,14 +284,37 @@ def _smoke(
 
 def _package(
     job: Job,
-    place: BuildFolder,
+    held: _Held,
     binaries: Binaries,
     facts: BinaryFacts,
     smoke: SmokeReport,
     toolkit: Toolkit,
     tree: PatchedTree,
 ) -> Wheel:
-    from sparkbuild.package.make import package
+    place = held.place
+
+    def made() -> Wheel:
+        from sparkbuild.package.install import install_and_run
+        from sparkbuild.package.make import package
+
+        job.runner.observer.progress(0, 0, "packing")
+        wheel = package(
+            binaries=binaries,
+            facts=facts,
+            tree=tree,
+            toolkit=toolkit,
+            variant=job.patchset.name,
+            source_dir=Path(tree.directory),
+            workdir=place.package,
+            log=place.log("package"),
+            keep_open=(held.lock,),
+        )
+        job.runner.observer.progress(0, 0, "installing into an empty environment")
+        install_and_run(
+            wheel, facts=facts, workdir=place.package, log=place.log("package"),
+            keep_open=(held.lock,),
+        )  # fmt: skip
+        return wheel
 
     def describe(wheel: Wheel) -> Outcome:
         return Outcome(
@@ -289,16 +327,7 @@ def _package(
         "package",
         place.record("package"),
         Wheel,
-        lambda: package(
-            binaries=binaries,
-            facts=facts,
-            tree=tree,
-            toolkit=toolkit,
-            variant=job.patchset.name,
-            source_dir=Path(tree.directory),
-            workdir=place.package,
-            log=place.log("package"),
-        ),
+        made,
         describe,
         inputs={
             "binaries": _digest(facts),

@@ -40,6 +40,9 @@ _INHERITED_FOR_NETWORK: Final = (
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+Child = subprocess.Popen[bytes]
+"""What ``start`` gives and ``stop_session`` takes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
@@ -187,12 +190,17 @@ def run(
 
 
 def start(
-    argv: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path | None = None
+    argv: Sequence[str],
+    *,
+    log: Path,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    keep_open: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a server with a fresh log file; the caller ends it with ``stop_session``."""
     log.unlink(missing_ok=True)
     with open_log(log, argv) as out:
-        return _start(argv, env=env, cwd=cwd, stdout=out)
+        return _start(argv, env=env, cwd=cwd, stdout=out, keep_open=keep_open)
 
 
 def stop_session(
@@ -251,6 +259,11 @@ def _start(
             problems=[f"the command was: {quoted(argv)}"],
             next_step=f"check that {argv[0]} exists and may be executed",
         ) from error
+
+
+def end_with_parent() -> None:
+    """``preexec_fn`` for a library that starts children itself: the kernel ends them with us."""
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

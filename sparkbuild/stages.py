@@ -190,6 +190,12 @@ def code_digest(stage: str) -> str:
     )
 
 
+def read_record(record: Path, kind: type[T]) -> T:
+    """The result that a record holds, believed as it is. Raises OSError, msgspec.DecodeError."""
+    entry = msgspec.json.decode(record.read_bytes(), type=_Record)
+    return msgspec.json.decode(entry.result, type=kind)
+
+
 def _read(record: Path, wanted: Mapping[str, str], kind: type[T]) -> tuple[T, StageReport] | None:
     try:
         entry = msgspec.json.decode(record.read_bytes(), type=_Record)

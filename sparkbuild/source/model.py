@@ -13,8 +13,8 @@ class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     """Deterministic commit in the store (fixed author and date), 40 hex digits."""
     tree: str
-    build: int
-    """The number that ``llama-server --version`` must print."""
+    build: int | None
+    """The number that ``llama-server --version`` must print, where the manifest knows it."""
     origin: str
     """The place that answered, or ``store`` where nothing had to be fetched."""
     warnings: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class PatchedTree(msgspec.Struct, frozen=True, kw_only=True):
     source_digest: str
     commit: str
     tree: str
-    build: int
+    build: int | None
     patches: tuple[AppliedPatch, ...]
     directory: str
 

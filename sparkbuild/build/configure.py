@@ -1,0 +1,139 @@
+"""Stage 5: run CMake in a fresh directory, read what it did, refuse what was not asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sparkbuild import process
+from sparkbuild.build import arguments, enforce, surroundings
+from sparkbuild.build.model import Compiler, Configuration
+from sparkbuild.build.output import Prose, parse_output
+from sparkbuild.build.reply import Reply, read_reply, write_queries
+from sparkbuild.build.tools import Tools, find_tools
+from sparkbuild.errors import ConfigureError
+from sparkbuild.files import disk_full
+from sparkbuild.manifest import Patchset
+from sparkbuild.source.model import PatchedTree
+from sparkbuild.toolkit.model import Toolkit
+
+_DISK_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+
+
+def configure(
+    patchset: Patchset,
+    toolkit: Toolkit,
+    tree: PatchedTree,
+    *,
+    binary_dir: Path,
+    log: Path,
+    progress: Callable[[int, int, str], None] = lambda *_: None,
+    tools: Tools | None = None,
+) -> Configuration:
+    """Configure ``tree`` into ``binary_dir``, which is made anew.
+
+    ``progress`` gets (lines so far, 0, the line): CMake does not know its own end. ``tools`` are
+    those of this installation where none are given.
+
+    Raises ConfigureError with the first CMake error or with every mismatch, ToolkitMismatchError
+    when CUDA parts disagree, DiskFullError.
+    """
+    tools = tools or find_tools()
+    _refuse_foreign(binary_dir)
+    log.unlink(missing_ok=True)
+    own = binary_dir / surroundings.TOOLS_DIRECTORY
+    surroundings.fresh_directory(binary_dir, own)
+    write_queries(binary_dir)
+    surroundings.install_git(own, tree.identity, tree.build)
+    where = arguments.places(
+        toolkit, source=tree.directory, binary=str(binary_dir), ninja=str(tools.ninja)
+    )
+    argv = arguments.configure_arguments(patchset, toolkit, where)
+    lines: list[str] = []
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        progress(len(lines), 0, line.removeprefix("-- "))
+
+    done = process.run(
+        [str(tools.cmake), *argv],
+        log=log,
+        env=surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx]),
+        cwd=binary_dir,
+        on_line=on_line,
+    )
+    prose = parse_output("\n".join(lines))
+    if done.returncode != 0:
+        if any(_DISK_FULL.search(line) for line in lines):
+            raise disk_full(binary_dir)
+        raise _failed(done, prose, log)
+    reply = read_reply(binary_dir)
+    facts = enforce.Facts(
+        prose=prose, reply=reply, cmake_version=tools.cmake_version, roots=_roots(toolkit)
+    )
+    openssl = enforce.enforce(patchset, toolkit, facts, evidence=[log])
+    return Configuration(
+        source_dir=tree.directory,
+        binary_dir=str(binary_dir),
+        arguments=argv,
+        cmake_version=reply.cmake_version,
+        compilers=_compilers(prose, reply),
+        cuda_toolkit_version=prose.toolkit_version,
+        cuda_architectures=_architectures(patchset, reply),
+        openssl=openssl,
+        artifacts=reply.artifacts(patchset.build.targets),
+        warnings=enforce.remaining_warnings(prose),
+    )
+
+
+def _roots(toolkit: Toolkit) -> tuple[str, ...]:
+    if toolkit.root is None:
+        return ()
+    return tuple(dict.fromkeys([toolkit.root, os.path.realpath(toolkit.root)]))
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Only a directory that an earlier configure made may be removed."""
+    if not directory.exists() or (directory / surroundings.TOOLS_DIRECTORY).is_dir():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
+        raise ConfigureError(
+            f"{directory} holds something that sparkbuild did not make",
+            problems=[
+                f"expected no such path, or a build directory with {surroundings.TOOLS_DIRECTORY}/"
+            ],
+            evidence=[directory],
+            next_step="move it away, or choose another place with --work DIR",
+        )
+
+
+def _failed(done: process.Finished, prose: Prose, log: Path) -> ConfigureError:
+    if done.returncode < 0:
+        reason = f"CMake was ended by signal {-done.returncode}"
+    elif prose.errors:
+        reason = prose.errors[0].summary
+    else:
+        reason = f"CMake ended with status {done.returncode} and named no error"
+    return ConfigureError(
+        "CMake could not configure the sources",
+        problems=[reason],
+        evidence=[log],
+        detail=done.tail,
+        next_step=f"read the first error in {log}",
+    )
+
+
+def _compilers(prose: Prose, reply: Reply) -> tuple[Compiler, ...]:
+    return tuple(
+        Compiler(language=c.language, path=replied.path, identification=c.identification)
+        for c in prose.compilers
+        if (replied := reply.compilers.get(c.language)) is not None
+    )
+
+
+def _architectures(patchset: Patchset, reply: Reply) -> tuple[str, ...]:
+    codes = reply.cuda_code(patchset.build.targets).values()
+    return tuple(sorted({code.removeprefix("sm_") for group in codes for code in group}))

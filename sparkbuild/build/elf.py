@@ -1,0 +1,116 @@
+"""One question to an ELF file each: what it needs, where it looks, who it is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
+from elftools.elf.elffile import ELFFile
+
+from sparkbuild.errors import BinaryError
+
+FATBIN_SECTIONS: Final = (".nv_fatbin", "__nv_relfatbin")
+
+_DF_TEXTREL: Final = 0x4
+_PF_X: Final = 0x1
+
+_DAMAGE: Final = (
+    ELFError,
+    ConstructError,
+    struct.error,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OSError,
+    TypeError,
+    ValueError,
+)
+"""What pyelftools raises on a damaged file, as fuzzing found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElfFacts:
+    """An ELF file's dynamic facts; a list is in file order, an absent text is None."""
+
+    machine: str
+    soname: str | None
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]
+    """Entries of DT_RUNPATH, split at colons."""
+    rpath: tuple[str, ...]
+    """Entries of DT_RPATH, which also rules over the libraries' own search."""
+    build_id: str | None
+    interpreter: str | None
+    text_relocations: bool
+    executable_stack: bool
+    """Also True where there is no GNU_STACK header: the loader then makes the stack executable."""
+    fatbins: tuple[bytes, ...]
+    """Contents of the sections that hold CUDA fat binaries."""
+
+
+def read_elf(path: Path) -> ElfFacts:
+    """Read one file. Raises BinaryError when it is no ELF file or a damaged one."""
+    try:
+        with path.open("rb") as stream:
+            return _facts(stream)
+    except _DAMAGE as error:
+        raise BinaryError(
+            f"{path.name} is no ELF file that can be read",
+            problems=[f"{type(error).__name__}: {error}"],
+            evidence=[path],
+            next_step="build again; if it stays so, the disk or the linker is damaged",
+        ) from error
+
+
+def _facts(stream: BinaryIO) -> ElfFacts:
+    elf = ELFFile(stream)
+    segments: list[Any] = list(elf.iter_segments())
+    tags = [
+        tag for segment in segments if _is(segment, "PT_DYNAMIC") for tag in segment.iter_tags()
+    ]
+    flags = sum(tag.entry.d_val for tag in tags if tag.entry.d_tag == "DT_FLAGS")
+    stacks = [segment for segment in segments if _is(segment, "PT_GNU_STACK")]
+    interpreters = [s.get_interp_name() for s in segments if _is(s, "PT_INTERP")]
+    sonames = [tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"]
+    return ElfFacts(
+        machine=str(elf["e_machine"]),
+        soname=sonames[0] if sonames else None,
+        needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+        runpath=_entries(tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"),
+        rpath=_entries(tag.rpath for tag in tags if tag.entry.d_tag == "DT_RPATH"),
+        build_id=next(_build_ids(segments), None),
+        interpreter=interpreters[0] if interpreters else None,
+        text_relocations=bool(flags & _DF_TEXTREL)
+        or any(tag.entry.d_tag == "DT_TEXTREL" for tag in tags),
+        executable_stack=not stacks or any(s["p_flags"] & _PF_X for s in stacks),
+        fatbins=tuple(_fatbins(elf)),
+    )
+
+
+def _fatbins(elf: ELFFile) -> Iterator[bytes]:
+    for section in elf.iter_sections():
+        if section.name in FATBIN_SECTIONS:
+            yield section.data()
+
+
+def _build_ids(segments: list[Any]) -> Iterator[str]:
+    for segment in segments:
+        if _is(segment, "PT_NOTE"):
+            for note in segment.iter_notes():
+                if note["n_type"] == "NT_GNU_BUILD_ID":
+                    yield str(note["n_desc"])
+
+
+def _is(segment: Any, kind: str) -> bool:
+    return bool(segment["p_type"] == kind)
+
+
+def _entries(values: Iterator[str]) -> tuple[str, ...]:
+    return tuple(entry for value in values for entry in value.split(":"))

@@ -1,0 +1,3 @@
+#include "base.h"
+
+int llama_answer() { return base_answer(); }
