@@ -12,7 +12,7 @@ import statistics
 import subprocess  # noqa: TID251 - measures the product from outside
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     work = options.work.absolute()
     todo = options.only or ["help", "build", "noop"]
-    benches = {
+    benches: dict[str, Callable[[], dict[str, Any]]] = {
         "help": bench_help,
         "build": lambda: bench_build(work, work / "dist"),
         "noop": lambda: bench_noop(work, work / "dist"),

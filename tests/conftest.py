@@ -54,11 +54,6 @@ class Made:
     kills: tuple[str, ...] = ()
     """The stage that each SIGKILL on the way met; empty where the work folder was warm."""
 
-    @property
-    def source(self) -> Path:
-        """The materialised tree."""
-        return self.work / "sources" / next((self.work / "sources").iterdir()).name
-
 
 @dataclass(kw_only=True)
 class Campaign:
@@ -89,7 +84,8 @@ class Campaign:
         return stage is None or stage in self._stages()
 
     def _stages(self) -> list[str]:
-        return re.findall(r"\d/9 (\w+)", self.log.read_text(errors="replace"))
+        ended = r"^\d/9 (\w+) +(?:done|reused|not applicable) "
+        return re.findall(ended, self.log.read_text(errors="replace"), re.MULTILINE)
 
     def _stage(self) -> str:
         """The stage after the last one that ended."""
@@ -137,10 +133,9 @@ def real_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def real_source(real_work: Path) -> Path:
     """The pinned b11434 tree on disk, materialised by the product itself."""
+    from sparkbuild.manifest import find_recipes
     from sparkbuild.source.obtain import obtain
     from sparkbuild.source.prepare import prepare
-
-    from sparkbuild.manifest import find_recipes
     from sparkbuild.workspace import Workspace
 
     patchset, manifest = find_recipes(None).patchset("vision")

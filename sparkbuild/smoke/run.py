@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import httpx
+
 from sparkbuild.errors import SmokeError, SparkbuildError
 from sparkbuild.smoke import checks, tiny
 from sparkbuild.smoke.checks import Checker
@@ -103,8 +105,10 @@ class Recorder:
             summary = checker.function(self.context, compare)
         except SparkbuildError as error:
             return False, "; ".join([error.message, *error.problems])
-        except Exception as error:  # noqa: BLE001 - whatever a server can provoke is a finding
+        except httpx.TransportError as error:
             return False, f"{type(error).__name__}: {error}{_death(server)}"
+        except Exception as error:  # noqa: BLE001 - whatever a server can provoke is a finding
+            return False, f"{type(error).__name__}: {error}"
         return compare.passed, compare.found(summary)
 
 
@@ -145,7 +149,7 @@ def _starter(stack: contextlib.ExitStack, scratch: Path) -> Checker:
         except SparkbuildError as error:
             context.absence = error.message
             raise
-        compare.holds("/health did not answer a second time", context.server.healthy())
+        compare.equal("state", "ready", context.server.state())
         return f"healthy after {time.monotonic() - started:.2f} s, port {context.server.port}"
 
     return Checker(name="start", expected="", function=start, needs_server=False)

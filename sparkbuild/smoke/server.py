@@ -8,11 +8,12 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import httpx
 import psutil
@@ -88,35 +89,29 @@ class Server:
         self._child = child
         self._before = before
         self._ending: Ending | None = None
-        url = f"http://{HOST}:{port}"
-        # trust_env: a proxy of the user's shell must not stand between us and the loopback.
-        self.stranger = httpx.Client(base_url=url, timeout=limits.request, trust_env=False)
-        self.client = httpx.Client(
-            base_url=url,
-            timeout=limits.request,
-            trust_env=False,
-            headers={"Authorization": f"Bearer {key}"},
-        )
+        self.stranger = _client(port, limits, {})
+        self.client = _client(port, limits, {"Authorization": f"Bearer {key}"})
 
     def died(self) -> str:
         """How the server ended by itself; empty while it lives."""
         return "" if self._child.poll() is None else ending(self._child.returncode)
 
-    def healthy(self) -> bool:
-        """True where ``/health`` says so and nobody but this server listens on the port.
+    def state(self) -> Literal["silent", "loading", "ready", "shared"]:
+        """``ready`` where ``/health`` is ok and nobody but this server listens on the port.
 
         llama-server binds with SO_REUSEPORT: a second one of the same user gets the same port
-        without an error, and the kernel deals the requests out to both.
+        without an error (``shared``), and the kernel deals the requests out to both.
         """
         try:
-            answer = self.stranger.get("/health", timeout=_PROBE)
+            status = self.stranger.get("/health", timeout=_PROBE).status_code
+        except httpx.ConnectError:
+            return "silent"
         except httpx.HTTPError:
-            return False
-        return answer.status_code == httpx.codes.OK and self._listeners() == {self.pid}
-
-    def shares_port(self) -> bool:
-        """True where this server listens, and another process on the same port."""
-        return self._listeners() > {self.pid}
+            status = 0
+        listeners = self._listeners()
+        if listeners > {self.pid}:
+            return "shared"
+        return "ready" if status == httpx.codes.OK and listeners == {self.pid} else "loading"
 
     def stop(self) -> Ending:
         """End the server: TERM, KILL after a grace period; return when port and memory are back.
@@ -198,6 +193,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _client(port: int, limits: Limits, headers: dict[str, str]) -> httpx.Client:
+    return httpx.Client(
+        base_url=f"http://{HOST}:{port}",
+        timeout=limits.request,
+        headers=headers,
+        # A proxy of the user's shell must not stand between us and the loopback.
+        trust_env=False,
+        # Plain HTTP: reading the system's certificates would take longer than the server's start.
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
+
+
 def ending(returncode: int) -> str:
     """How a process ended, in words."""
     if returncode >= 0:
@@ -253,11 +260,9 @@ def _start(
 def _wait_until_healthy(server: Server) -> bool:
     """False where somebody else holds the port, so that another one is worth a try."""
     deadline = time.monotonic() + server.limits.start
-    while not server.healthy():
+    while (state := server.state()) != "ready":
         how = server.died()
-        if how and _PORT_TAKEN.search(tail(server.log)):
-            return False
-        if server.shares_port():
+        if state == "shared" or (how and _PORT_TAKEN.search(tail(server.log))):
             return False
         if how or time.monotonic() > deadline:
             late = f"not healthy within {server.limits.start:g} s"

@@ -1,6 +1,8 @@
 """What checks are made of: comparisons, the log scan, the version line, answers as they arrive."""
 
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -118,13 +120,14 @@ def api(content: bytes, status: int = 200) -> Api:
 
 @given(st.binary(), st.sampled_from([200, 200, 200, 404, 500, 503]))
 def test_any_bytes_are_an_answer_or_unexpected(content: bytes, status: int) -> None:
-    for ask in (
+    asks: list[Callable[[Api], object]] = [
         lambda known: known.complete([1], count=1),
         lambda known: known.chat("x", count=1),
         lambda known: known.models(),
         lambda known: known.props(),
         lambda known: known.tokenize("x"),
-    ):
+    ]
+    for ask in asks:
         with pytest.raises(UnexpectedAnswerError):
             ask(api(content, status))
 
@@ -143,13 +146,12 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_is_tokens_or_unexpected(value: object) -> None:
-    try:
-        tokens = api(json.dumps(value).encode()).tokenize("x")
-    except UnexpectedAnswerError as error:
-        assert "/tokenize" in str(error)
-    else:
+    tokens = None
+    with contextlib.suppress(UnexpectedAnswerError):
+        tokens = list(api(json.dumps(value).encode()).tokenize("x"))
+    if tokens is not None:
         assert isinstance(value, dict)
-        assert list(tokens) == value["tokens"]
+        assert tokens == value["tokens"]
 
 
 def test_a_refused_answer_quotes_status_and_text() -> None:

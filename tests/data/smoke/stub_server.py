@@ -4,12 +4,12 @@ usage: stub_server.py FAULT RECORDED.json [llama-server's arguments]
 RECORDED holds what a healthy server would say: the stub has no model.
 """
 
+import itertools
 import json
 import mmap
 import os
 import signal
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 FAULT, RECORDED, *ARGUMENTS = sys.argv[1:]
 VALUES: dict[str, Any] = json.loads(Path(RECORDED).read_text())
+ANSWERS = itertools.count()
 
 
 def argument(name: str) -> str:
@@ -60,6 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         if FAULT == "error-500":
             self.say({"error": {"message": "Invalid input batch."}}, 500)
         elif FAULT == "hangs":
+            print("I stub: hangs", flush=True)  # noqa: T201
             time.sleep(600)
         elif FAULT == "drops-connection":
             self.close_connection = True
@@ -67,19 +69,19 @@ class Handler(BaseHTTPRequestHandler):
             os.kill(os.getpid(), signal.SIGSEGV)
         elif FAULT == "not-json":
             self.send(b"<html>GGGGGGGG</html>", 200)
-        elif body["n_probs"]:
+        elif body.get("n_probs"):
             self.say(self.probabilities(body))
         else:
             self.say(self.answer(body))
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        found = dict(VALUES["completion"][json.dumps(body["prompt"])])
+        found = dict(VALUES["completion"].get(json.dumps(body["prompt"]), {"tokens": []}))
         if FAULT == "wrong-tokens":  # what a miscompiled build does: fluent, and not the answer
             found["tokens"] = [31] * len(found["tokens"])
             found["content"] = "?" * len(found["tokens"])
         if FAULT == "empty":
             found |= {"tokens": [], "content": "", "tokens_predicted": 0}
-        if FAULT == "wavers" and threading.active_count() % 2 == time.monotonic_ns() // 1000 % 2:
+        if FAULT == "wavers" and next(ANSWERS) % 2:
             found["content"] += "x"
         return found
 
