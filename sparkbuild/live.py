@@ -26,7 +26,7 @@ _QUIET_INTERVAL: Final = 30.0
 """Seconds between progress lines where the output is not a terminal, so that a log stays short."""
 
 
-_STYLES: Final = {"done": "green", "reused": "cyan", "failed": "bold red"}
+_STYLES: Final = {"done": "green", "reused": "cyan", "failed": "bold red", "not tried": "yellow"}
 
 
 class Live:

@@ -134,9 +134,8 @@ def _qualify(job: Job, toolkit: Toolkit, tree: PatchedTree) -> Qualification:
         found = Qualification(verdict="not tried", reason="no probe kernels exist yet")
 
     def describe(qualification: Qualification) -> Outcome:
-        text = f"{qualification.verdict}: {qualification.reason}"
         notes = () if toolkit.kind == "cpu" else (f"the compiler was not tried: {found.reason}",)
-        return Outcome(summary=text, notes=notes, applies=False)
+        return Outcome(summary=found.reason, notes=notes, state=qualification.verdict)
 
     return job.runner.always(
         "qualify",

@@ -20,7 +20,7 @@ from sparkbuild.files import (
     sha256_file,
     write_atomic,
 )
-from sparkbuild.report.model import Failure, FileRef, StageReport
+from sparkbuild.report.model import Failure, FileRef, StageReport, State
 
 STAGES: Final = (
     "toolkit",
@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Files whose presence, unchanged, the result stands for."""
     evidence: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
-    applies: bool = True
+    state: State = "done"
 
 
 class Runner:
@@ -160,7 +160,7 @@ class Runner:
             raise refusal from error
         report = StageReport(
             name=name,
-            state="done" if outcome.applies else "not applicable",
+            state=outcome.state,
             seconds=round(time.monotonic() - started, 3),
             summary=outcome.summary,
             inputs=inputs,

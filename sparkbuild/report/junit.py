@@ -59,8 +59,8 @@ def _stage_case(stage: StageReport, report: Report) -> TestCase:
         case.result = [_failure(stage)]
     elif stage.state == "not reached":
         case.result = [Skipped(visible(stage.summary or _why_not_reached(report)))]
-    elif stage.state == "not applicable":
-        case.result = [Skipped(visible(stage.summary or "does not apply to this build"))]
+    elif stage.state in {"not applicable", "not tried"}:
+        case.result = [Skipped(visible(stage.summary or stage.state))]
     case.system_out = visible("\n".join(_output(stage)))
     return case
 

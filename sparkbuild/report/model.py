@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-State = Literal["done", "reused", "not applicable", "failed", "not reached"]
+State = Literal["done", "reused", "not applicable", "not tried", "failed", "not reached"]
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ _LOOK: Final[dict[State, tuple[str, str, str]]] = {
     "done": ("✓", "+", "green"),
     "reused": ("=", "=", "cyan"),
     "not applicable": ("-", "-", "dim"),
+    "not tried": ("!", "!", "yellow"),
     "failed": ("✗", "x", "bold red"),
     "not reached": ("·", ".", "dim"),
 }
