@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sparkbuild.report.machine import machine_facts
-
 from sparkbuild.build.model import Configuration
 from sparkbuild.files import write_atomic
 from sparkbuild.process import environment, python_program
+from sparkbuild.report.machine import machine_facts
 from sparkbuild.stages import read_record
 
 ROUNDS: Final = 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -52,24 +52,8 @@ def configure(
         toolkit, source=tree.directory, binary=str(binary_dir), ninja=str(tools.ninja)
     )
     argv = arguments.configure_arguments(patchset, toolkit, where)
-    lines: list[str] = []
-
-    def on_line(line: str) -> None:
-        lines.append(line)
-        progress(len(lines), 0, line.removeprefix("-- "))
-
-    done = process.run(
-        [str(tools.cmake), *argv],
-        log=log,
-        env=surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx]),
-        cwd=binary_dir,
-        on_line=on_line,
-    )
-    prose = parse_output("\n".join(lines))
-    if done.returncode != 0:
-        if any(_DISK_FULL.search(line) for line in lines):
-            raise disk_full(binary_dir)
-        raise _failed(done, prose, log)
+    env = surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx])
+    prose = _run([str(tools.cmake), *argv], env, binary_dir, log, progress)
     reply = read_reply(binary_dir)
     facts = enforce.Facts(
         prose=prose, reply=reply, cmake_version=tools.cmake_version, roots=_roots(toolkit)
@@ -87,6 +71,28 @@ def configure(
         artifacts=reply.artifacts(patchset.build.targets),
         warnings=enforce.remaining_warnings(prose),
     )
+
+
+def _run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    binary_dir: Path,
+    log: Path,
+    progress: Callable[[int, int, str], None],
+) -> Prose:
+    lines: list[str] = []
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        progress(len(lines), 0, line.removeprefix("-- "))
+
+    done = process.run(argv, log=log, env=env, cwd=binary_dir, on_line=on_line)
+    prose = parse_output("\n".join(lines))
+    if done.returncode == 0:
+        return prose
+    if any(_DISK_FULL.search(line) for line in lines):
+        raise disk_full(binary_dir)
+    raise _failed(done, prose, log)
 
 
 def _roots(toolkit: Toolkit) -> tuple[str, ...]:

@@ -23,7 +23,13 @@ _TRUE: Final = frozenset({"1", "ON", "TRUE", "Y", "YES"})
 _NO_TOOLKIT_PART: Final = frozenset({"CUDA_cuda_driver_LIBRARY", "CUDAToolkit_rt_LIBRARY"})
 """libcuda belongs to the driver and librt to the C library."""
 
-_EXPECTED_WARNINGS: Final = ("Git repository not found; to enable automatic generation",)
+_ALWAYS_JUDGED: Final = frozenset(
+    {"CUDA_CUDART", "CUDA_cudart_LIBRARY", "CUDA_cublas_LIBRARY", "CUDA_cublasLt_LIBRARY"}
+)
+"""Libraries of the CUDA back end. CMake looks for a dozen more (OpenCL, cuFFT ...): where a
+toolkit has none, it takes the system's, which says something only where it is linked."""
+
+_EXPECTED_WARNINGS: Final = ("Git repository not found",)
 """The sources look for a .git folder; their questions to git are answered all the same."""
 
 
@@ -119,7 +125,7 @@ def _cuda(patchset: Patchset, toolkit: Toolkit, facts: Facts) -> Iterator[Mismat
             yield _differs("CUDA", f"none, {toolkit.toolchain} has no CUDA", "CUDA enabled")
         return
     yield from _cuda_versions(toolkit, facts)
-    yield from _cuda_places(toolkit, facts)
+    yield from _cuda_places(patchset, toolkit, facts)
     asked = tuple(sorted(f"sm_{name}" for name in toolkit.architectures))
     if not codes:
         yield _differs("CUDA code", " ".join(asked), "no CUDA target below the asked ones")
@@ -155,13 +161,15 @@ def _cuda_versions(toolkit: Toolkit, facts: Facts) -> Iterator[Mismatch]:
         yield _differs(name, nvcc, replied.version, versions=True)
 
 
-def _cuda_places(toolkit: Toolkit, facts: Facts) -> Iterator[Mismatch]:
+def _cuda_places(patchset: Patchset, toolkit: Toolkit, facts: Facts) -> Iterator[Mismatch]:
     root = toolkit.root or ""
+    linked = facts.reply.linked(patchset.build.targets)
     places = {
         name: value
         for name, entry in facts.reply.cache.items()
         if _is_toolkit_path(name)
         for value in entry.value.split(";")
+        if name in _ALWAYS_JUDGED or not name.endswith("_LIBRARY") or value in linked
     }
     places["CUDA compiler in the file API"] = _path_of(facts.reply, "CUDA")
     places |= {f"CUDAToolkit folder {n}": p for n, p in enumerate(facts.prose.toolkit_include, 1)}

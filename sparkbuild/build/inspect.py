@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -21,6 +22,11 @@ from sparkbuild.toolkit.model import Toolkit
 
 SERVER: Final = "llama-server"
 RUNPATH: Final = ("$ORIGIN",)
+
+Containers = tuple[tuple[str, ...], ...]
+"""Targets of each fat binary in a file."""
+
+_Answer = TypeVar("_Answer")
 
 _MACHINES: Final = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 """ELF's name for each of Python's ``platform.machine()`` that sparkbuild builds on."""
@@ -38,21 +44,23 @@ def inspect(binaries: Binaries, toolkit: Toolkit, tree: PatchedTree, *, log: Pat
     ``log`` gets them as JSON, problems first. Raises BinaryError with every problem of every file.
     """
     directory = Path(binaries.directory)
-    files = {
-        name: read_elf(directory / name)
-        for name in sorted([*binaries.executables, *binaries.libraries])
-    }
+    names = sorted([*binaries.executables, *binaries.libraries])
+    problems: list[str] = []
+    files = _collected(problems, {name: partial(read_elf, directory / name) for name in names})
+    images = _collected(problems, {name: partial(_images, elf) for name, elf in files.items()})
     version = _version_line(directory, toolkit) if SERVER in binaries.executables else ""
-    problems = [
-        *_contents(directory, files),
-        *(problem for name, facts in files.items() for problem in _static(name, facts)),
+    problems += [
+        *_contents(directory, names),
+        *(problem for name, elf in files.items() for problem in _static(name, elf)),
         *_libraries(files, cuda=toolkit.kind == "cuda"),
-        *_gpu_code(files, toolkit),
-        *_loaded(directory, binaries, files, toolkit),
+        *_gpu_code(images, toolkit),
+        *_loaded(directory, files, toolkit),
         *identity_problems(version, tree),
     ]
     facts = BinaryFacts(
-        binaries=tuple(_binary(directory / name, elf) for name, elf in files.items()),
+        binaries=tuple(
+            _binary(directory / name, elf, images.get(name, ())) for name, elf in files.items()
+        ),
         system_libraries=tuple(sorted(_outside(files))),
         version_line=version,
     )
@@ -86,9 +94,26 @@ def identity_problems(version: str, tree: PatchedTree) -> list[str]:
     return problems
 
 
-def _contents(directory: Path, files: Mapping[str, ElfFacts]) -> Iterator[str]:
+def _collected(
+    problems: list[str], questions: Mapping[str, Callable[[], _Answer]]
+) -> dict[str, _Answer]:
+    """Ask about every file; a refusal is one more problem, not the end."""
+    answers = {}
+    for name, ask in questions.items():
+        try:
+            answers[name] = ask()
+        except BinaryError as refusal:
+            problems += [f"{name}: {refusal.message}", *refusal.problems]
+    return answers
+
+
+def _images(elf: ElfFacts) -> tuple[tuple[str, ...], ...]:
+    return tuple(images for data in elf.fatbins for images in fatbin.fatbin_targets(data))
+
+
+def _contents(directory: Path, names: Sequence[str]) -> Iterator[str]:
     for path in sorted(directory.rglob("*")):
-        if path.name not in files or path.parent != directory:
+        if path.name not in names or path.parent != directory:
             yield f"{path.relative_to(directory)}: is in the tree and no target made it"
         elif path.is_symlink() or not path.is_file():
             yield f"{path.name}: is no regular file"
@@ -122,33 +147,36 @@ def _libraries(files: Mapping[str, ElfFacts], *, cuda: bool) -> Iterator[str]:
                 yield f"{text} ({hint})" if hint else text
 
 
-def _gpu_code(files: Mapping[str, ElfFacts], toolkit: Toolkit) -> Iterator[str]:
+def _gpu_code(images: Mapping[str, Containers], toolkit: Toolkit) -> Iterator[str]:
     asked = [f"sm_{name}" for name in toolkit.architectures]
-    holders = {name: facts for name, facts in files.items() if facts.fatbins}
+    holders = {name: containers for name, containers in images.items() if containers}
     if toolkit.kind == "cpu":
         yield from (f"{name}: holds GPU code in a CPU build" for name in holders)
         return
     if not holders:
         yield f"GPU code: expected {' '.join(asked)}, found none in any file"
-    for name, facts in holders.items():
-        containers = [images for data in facts.fatbins for images in fatbin.fatbin_targets(data)]
-        if not containers:
-            yield f"{name}: its fat binary section is empty"
+    for name, containers in holders.items():
         yield from (f"{name}: {text}" for text in fatbin.wrong_targets(containers, asked))
 
 
-def _loaded(
-    directory: Path, binaries: Binaries, files: Mapping[str, ElfFacts], toolkit: Toolkit
-) -> Iterator[str]:
+def _loaded(directory: Path, files: Mapping[str, ElfFacts], toolkit: Toolkit) -> Iterator[str]:
+    """Ask the loader about every file: a library may be loaded at run time, without NEEDED."""
     root = Path(toolkit.root).resolve() if toolkit.root else None
-    for name in binaries.executables:
-        interpreter = files[name].interpreter
-        if interpreter is None:
-            yield f"{name}: has no program interpreter"
-            continue
-        search = _toolkit_search(toolkit)
-        for library in loader.resolve(directory / name, interpreter, search=search):
+    interpreter = next((f.interpreter for f in files.values() if f.interpreter), "")
+    if policy.provider(Path(interpreter).name, cuda=False) is None:
+        yield f"loader: expected glibc's ld-linux, found {interpreter or 'none in any program'}"
+        return
+    search = _toolkit_search(toolkit)
+    problems: list[str] = []
+    questions = {
+        name: partial(loader.resolve, directory / name, interpreter, search=search)
+        for name, facts in files.items()
+        if facts.needed
+    }
+    for name, libraries in _collected(problems, questions).items():
+        for library in libraries:
             yield from (f"{name}: {text}" for text in _place(library, files, directory, root))
+    yield from problems
 
 
 def _place(
@@ -188,16 +216,15 @@ def _outside(files: Mapping[str, ElfFacts]) -> set[str]:
     return {needed for facts in files.values() for needed in facts.needed} - set(files)
 
 
-def _binary(path: Path, facts: ElfFacts) -> Binary:
-    images = [image for data in facts.fatbins for c in fatbin.fatbin_targets(data) for image in c]
+def _binary(path: Path, elf: ElfFacts, containers: Containers) -> Binary:
     return Binary(
         name=path.name,
         sha256=sha256_file(path),
         size=path.stat().st_size,
-        soname=facts.soname,
-        needed=facts.needed,
-        runpath=facts.runpath,
-        build_id=facts.build_id or "",
-        machine=facts.machine,
-        sm_targets=tuple(sorted(set(images))),
+        soname=elf.soname,
+        needed=elf.needed,
+        runpath=elf.runpath,
+        build_id=elf.build_id or "",
+        machine=elf.machine,
+        sm_targets=tuple(sorted({image for images in containers for image in images})),
     )

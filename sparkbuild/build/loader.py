@@ -25,7 +25,7 @@ class Resolved:
 
 
 def parse_loader_list(text: str) -> tuple[Resolved, ...]:
-    """Read what ``ld.so --list`` prints; the kernel's own vDSO is left out."""
+    """Read what the loader prints when it traces; the kernel's own vDSO is left out."""
     found = []
     for line in text.splitlines():
         match = _LINE.fullmatch(line.rstrip())
@@ -34,28 +34,28 @@ def parse_loader_list(text: str) -> tuple[Resolved, ...]:
         name, place = match["name"], match["place"]
         if place is None:
             place, name = name, name.rpartition("/")[2]
-        found.append(Resolved(name=name, place=None if place == "not found" else place))
+        if name:
+            found.append(Resolved(name=name, place=None if place == "not found" else place))
     return tuple(found)
 
 
-def resolve(
-    program: Path, interpreter: str, *, search: Sequence[Path] = ()
-) -> tuple[Resolved, ...]:
-    """Ask ``interpreter`` what it loads for ``program``, from ``/`` and in a built environment.
+def resolve(file: Path, interpreter: str, *, search: Sequence[Path] = ()) -> tuple[Resolved, ...]:
+    """Ask ``interpreter``, glibc's loader, what it loads for a program or library.
 
-    ``search`` becomes ``LD_LIBRARY_PATH``: the user's own never gets here. Raises BinaryError
-    when the loader itself refuses the program.
+    It is asked from ``/`` and in a built environment; ``search`` becomes ``LD_LIBRARY_PATH``, the
+    user's own never gets here. In its tracing mode the loader runs nothing and goes on where a
+    library is missing (its ``--list`` stops there). Raises BinaryError when it refuses the file.
     """
-    answer = process.capture(
-        [interpreter, "--list", str(program)], env=loader_environment(search), cwd=Path("/")
-    )
+    env = {**loader_environment(search), "LD_TRACE_LOADED_OBJECTS": "1"}
+    answer = process.capture([interpreter, str(file)], env=env, cwd=Path("/"))
     resolved = parse_loader_list(answer.stdout)
-    if not resolved or (answer.returncode != 0 and all(r.place for r in resolved)):
+    if answer.returncode != 0 or not resolved:
+        said = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[0]
         raise BinaryError(
-            f"the loader refuses {program.name}",
-            problems=[answer.stderr.strip() or answer.stdout.strip() or "it says nothing"],
-            evidence=[program],
-            next_step=process.quoted(answer.argv),
+            f"the loader refuses {file.name}",
+            problems=[f"{file.name}: the loader refuses it, saying {said}"],
+            evidence=[file],
+            next_step=f"LD_TRACE_LOADED_OBJECTS=1 {process.quoted(answer.argv)}",
         )
     return resolved
 

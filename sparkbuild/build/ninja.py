@@ -19,7 +19,7 @@ _OWN_ERROR: Final = re.compile(r"ninja: (?:error|fatal): (?P<text>.*)")
 _ERROR: Final = re.compile(
     r"^[^\s:]+:\d+(?::\d+)?: (?:fatal )?error:"  # GCC, Clang
     r"|^\S+\(\d+\): (?:catastrophic )?error\b"  # nvcc's front end
-    r"|^(?:ptxas|nvlink) (?:fatal|error)|^nvcc (?:fatal|error)"
+    r"|^ptxas .*; error\b|^(?:ptxas|nvlink|nvcc) (?:fatal|error)"
     r"|: undefined reference to |: multiple definition of |: cannot find |: undefined symbol"
     r"|^CMake Error|^make.*: \*\*\*|^\S+: (?:fatal )?error: "
 )
@@ -66,11 +66,10 @@ def parse_status(line: str) -> Status | None:
 
 def subject(description: str) -> str:
     """What a person wants to read of a description: the file, without CMake's own folders."""
-    words = description.split()
-    if len(words) < 2:
+    last = description.split()[-1:]
+    if not last or not ("/" in last[0] or "." in last[0]):
         return description
-    path = re.sub(r"CMakeFiles/[^/]+\.dir/", "", words[-1])
-    return path.removesuffix(".o").rpartition("/bin/")[2] or path
+    return re.sub(r"CMakeFiles/[^/]+\.dir/", "", last[0]).removesuffix(".o")
 
 
 def parse_failure(lines: Sequence[str]) -> Failure | None:

@@ -96,6 +96,12 @@ class _CompileGroup(msgspec.Struct, frozen=True, rename="camel"):
     compile_command_fragments: tuple[_Fragment, ...] = ()
 
 
+class Link(msgspec.Struct, frozen=True, rename="camel"):
+    """What a target is linked from."""
+
+    command_fragments: tuple[_Fragment, ...] = ()
+
+
 class Target(msgspec.Struct, frozen=True, rename="camel"):
     """One target with what it makes, what it needs and how it is compiled."""
 
@@ -105,6 +111,7 @@ class Target(msgspec.Struct, frozen=True, rename="camel"):
     artifacts: tuple[_Path, ...] = ()
     dependencies: tuple[_Id, ...] = ()
     compile_groups: tuple[_CompileGroup, ...] = ()
+    link: Link = Link()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +147,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             if target.type in _BUILT
             and target.artifacts
             and (target.name in asked or target.type != "EXECUTABLE")
+        )
+
+    def linked(self, names: Iterable[str]) -> frozenset[str]:
+        """Absolute paths on the link lines of the named targets and of all below them."""
+        return frozenset(
+            word
+            for target in self.closure(names)
+            for item in target.link.command_fragments
+            for word in shlex.split(item.fragment)
+            if word.startswith("/")
         )
 
     def cuda_code(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from sparkbuild.errors import SmokeError, SparkbuildError
+from sparkbuild.errors import DiskFullError, SmokeError, SparkbuildError
 from sparkbuild.smoke import checks, tiny
 from sparkbuild.smoke.checks import Checker
 from sparkbuild.smoke.compare import Comparisons
@@ -103,6 +103,8 @@ class Recorder:
                 return False, f"not asked, the server had ended by itself: {how}"
         try:
             summary = checker.function(self.context, compare)
+        except DiskFullError:
+            raise  # says nothing of the binaries
         except SparkbuildError as error:
             return False, "; ".join([error.message, *error.problems])
         except httpx.TransportError as error:

@@ -168,7 +168,7 @@ class Download:
         self, response: httpx.Response, out: IO[bytes], progress: Callable[[int, int], None]
     ) -> None:
         done = out.tell()
-        for chunk in response.iter_raw(1 << 18):
+        for chunk in response.iter_raw():  # of no fixed size: a cut would lose what fills it
             out.write(chunk)
             done += len(chunk)
             if done > self._size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from sparkbuild.errors import SourceMismatchError, SourceUnavailableError
+from sparkbuild.errors import HostError, SourceMismatchError, SourceUnavailableError
 from sparkbuild.manifest import GitOrigin, Origin, SdistOrigin, SourcePin
 from sparkbuild.source.digest import Inventory
 from sparkbuild.source.git_origin import from_git
@@ -32,8 +32,22 @@ def fetch(
 
     Returns its record and a line for each origin that could not deliver. Raises
     SourceMismatchError where the first origin that answers is not what is pinned,
-    SourceUnavailableError where none answers, ArchiveError, DiskFullError.
+    SourceUnavailableError where none answers, ArchiveError, DiskFullError, HostError.
     """
+    try:
+        return _fetch(store, pin, manifest, places, watcher)
+    except GitFailedError as error:
+        raise HostError(
+            f"git cannot use the store at {store.root}",
+            problems=[str(error)],
+            evidence=[store.root],
+            next_step=store.recovery,
+        ) from error
+
+
+def _fetch(
+    store: Store, pin: SourcePin, manifest: Path, places: Places, watcher: Watcher
+) -> tuple[PinRecord, tuple[str, ...]]:
     repository = open_store(store)
     again = _other_paths(store, repository, pin, manifest)
     if again is not None:

@@ -78,7 +78,7 @@ def _fetch(origin: GitOrigin, remote: _Remote) -> str:
     if len(commit) < 40:
         commit = _complete(origin, remote)
     try:
-        return remote.fetch(commit)
+        fetched = remote.fetch(commit)
     except GitFailedError as by_commit:
         # Some servers hand out only what a name points at.
         names = [f"refs/tags/{origin.tag}"] if origin.tag else []
@@ -87,6 +87,9 @@ def _fetch(origin: GitOrigin, remote: _Remote) -> str:
             if remote.holds(name, commit):
                 return commit
         raise GitFailedError(f"commit {commit} is not to be had: {by_commit}") from by_commit
+    if fetched != commit:
+        raise GitFailedError(f"{commit} is a tag's id; its commit is {fetched}")
+    return fetched
 
 
 def _complete(origin: GitOrigin, remote: _Remote) -> str:

@@ -40,7 +40,8 @@ _ENVIRONMENT: Final = {
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20 -oServerAliveInterval=15",
     "GIT_TERMINAL_PROMPT": "0",
 }
-_NO_ROOM: Final = ("No space left on device", "Disk quota exceeded")
+_NO_ROOM: Final = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
+"""How the C library and git itself put it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from sparkbuild.files import tree_fingerprint, write_atomic
+from sparkbuild.source.obtain import require_git
 from sparkbuild.source.store import Store
 
 
@@ -18,21 +19,17 @@ class _Completion(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
-def location(sources: Path, commit: str) -> Path:
-    """Where a commit's tree lies, or will lie."""
-    return sources / commit
-
-
 def ensure(store: Store, commit: str, sources: Path, note: Callable[[str], None]) -> Path:
     """The folder with a commit's tree, byte for byte; git is asked only where it is in doubt.
 
     A file that was edited, added or deleted there is noticed: the tree is made anew, the edited
     one is kept aside, and ``note`` is told. Raises SourceMismatchError where the store is
-    damaged, DiskFullError.
+    damaged, DiskFullError, HostError (no git).
     """
-    place = location(sources, commit)
+    place = sources / commit
     if _untouched(place):
         return place
+    require_git()
     from sparkbuild.source.write_tree import restore, unchanged  # noqa: PLC0415 - needs git
 
     with store.writing("the materialised source"):

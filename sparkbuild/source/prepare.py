@@ -26,10 +26,7 @@ def prepare(
     """
     store = Store(places.store)
     record = apply(store, source, patchset, manifest)
-    place = materialise.location(places.sources, record.commit)
-    if not place.is_dir():
-        require_git()
-    materialise.ensure(store, record.commit, places.sources, watcher.note)
+    place = materialise.ensure(store, record.commit, places.sources, watcher.note)
     return PatchedTree(
         source_digest=source.digest,
         commit=record.commit,

@@ -66,10 +66,20 @@ class Store:
     def writing(self, what: str) -> Iterator[None]:
         """Hold the only right to write. Raises BusyError after ``LOCK_SECONDS``."""
         with exclusive(self._lock, what=what, wait=LOCK_SECONDS):
-            for leftover in self.root.parent.glob(f".{self.root.name}.new-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            yield
+            self._sweep()
+            try:
+                yield
+            finally:
+                self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what a killed or failed run left, git's half-written packs among it."""
+        for leftover in self.root.parent.glob(f".{self.root.name}.new-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        for leftover in (self.root / "objects").rglob("tmp_*"):
+            if leftover.is_file():
+                leftover.unlink()
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:

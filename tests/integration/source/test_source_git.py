@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import socket
 import threading
 from collections.abc import Callable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,7 @@ import pytest
 
 from sparkbuild.errors import (
     BusyError,
+    HostError,
     SourceMismatchError,
     SourceUnavailableError,
 )
@@ -57,8 +59,8 @@ def test_a_tag_with_the_right_content_is_pinned(
 def test_the_same_content_is_the_same_commit_on_every_machine(by_tag: Lab) -> None:
     """These ids are in reports and wheels in the world: they may not change between releases."""
     source = by_tag.obtain()
-    assert source.tree == "TREE"
-    assert source.commit == "COMMIT"
+    assert source.tree == "2e391cc2d0fd0a147ad808d2bb105ef704768d4f"
+    assert source.commit == "444c505965f7f08a8d35a135ad8a675595a38529"
 
 
 def test_the_second_run_needs_no_origin(by_tag: Lab, published: Upstream) -> None:
@@ -472,6 +474,45 @@ def test_a_store_in_use_is_busy_not_broken(by_tag: Lab, monkeypatch: pytest.Monk
     monkeypatch.setattr("sparkbuild.source.store.LOCK_SECONDS", 0.1)
     with Store(by_tag.store).writing("something"), pytest.raises(BusyError):
         by_tag.obtain()
+
+
+def test_a_store_that_is_none_is_refused_with_a_way_out(by_tag: Lab) -> None:
+    by_tag.store.mkdir(parents=True)
+    (by_tag.store / "HEAD").write_text("nonsense")
+    with pytest.raises(HostError, match="git cannot use the store") as refusal:
+        by_tag.obtain()
+    assert "not a git repository" in refusal.value.problems[0]
+    assert refusal.value.next_step.startswith("mv ")
+
+
+def test_without_git_the_refusal_says_how_to_get_it(
+    by_tag: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(by_tag.root))
+    with pytest.raises(HostError, match="git is missing") as refusal:
+        by_tag.obtain()
+    assert "apt install git" in refusal.value.next_step
+
+
+def test_a_server_that_never_answers_is_given_up(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tree: Digest, tiny: dict[str, bytes]
+) -> None:
+    monkeypatch.setattr(git_origin, "_ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/x.git"
+        lab.write({"kind": "git", "url": url, "tag": "b1"}, digest=tree(tiny))
+        with pytest.raises(SourceUnavailableError) as refusal:
+            lab.obtain()
+    assert "no end within 1 s" in refusal.value.problems[0]
+
+
+def test_a_tags_own_id_is_not_taken_for_a_commit(lab: Lab, published: Upstream) -> None:
+    tag = published.git("rev-parse", "refs/tags/b1")
+    assert published.git("cat-file", "-t", tag) == "tag"
+    lab.write({"kind": "git", "url": published.url, "commit": tag})
+    with pytest.raises(SourceUnavailableError) as refusal:
+        lab.obtain()
+    assert "is a tag's id" in refusal.value.problems[0]
 
 
 def test_a_socket_in_a_folder_is_refused(lab: Lab, tiny: dict[str, bytes], tree: Digest) -> None:
