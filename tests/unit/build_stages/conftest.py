@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from sparkbuild.build.tools import Tools
 from sparkbuild.manifest import BuildSection, Patchset, SmokeSection, SourcePin
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.toolkit.model import HostCompiler, Part, Toolkit
-
 
 DATA = Path(__file__).parents[2] / "data" / "build"
 
