@@ -209,7 +209,7 @@ def stop_session(
     """End a child and all that it started: TERM, then KILL after ``grace`` seconds.
 
     Returns True when TERM was enough. KILL in the middle of CUDA work leaked about 20 GiB on
-    GB10 (seed 004), so it is the last resort.
+    GB10 (field reports), so it is the last resort.
     """
     gentle = True
     _signal_session(child.pid, signal.SIGTERM)

@@ -11,8 +11,9 @@ from pathlib import Path
 from sparkbuild import __version__
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, UsageError
 from sparkbuild.files import exclusive, write_atomic
+from sparkbuild.job import Job, Known
 from sparkbuild.manifest import find_recipes
-from sparkbuild.pipeline import Job, Known, run_stages
+from sparkbuild.pipeline import run_stages
 from sparkbuild.report.model import FileRef, Report, SmokeCheckReport
 from sparkbuild.stages import Observer, Runner
 from sparkbuild.toolkit.select import choose

@@ -164,6 +164,7 @@ class Runner:
             seconds=round(time.monotonic() - started, 3),
             summary=outcome.summary,
             inputs=inputs,
+            result=digest_of({"result": msgspec.to_builtins(result)}),
             outputs=outputs,
             evidence=tuple(str(path) for path in outcome.evidence),
             notes=outcome.notes,

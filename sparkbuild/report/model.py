@@ -36,6 +36,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     inputs: dict[str, str] = {}
     """Name to digest."""
+    result: str | None = None
+    """SHA-256 of what the stage found out, as sparkbuild keeps it; null where it did not end."""
     outputs: tuple[FileRef, ...] = ()
     evidence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -36,6 +36,7 @@ def test_every_stage_is_reported_with_digests_and_evidence(real_make: Any) -> No
     assert set(states(report).values()) <= {"done", "reused", "not applicable"}
     for stage in report["stages"]:
         assert stage["inputs"], stage
+        assert len(stage["result"]) == 64, stage
         for path in stage["evidence"]:
             assert Path(path).exists(), path
     assert len(report["key"]) == 64

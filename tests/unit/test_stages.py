@@ -65,6 +65,8 @@ def test_a_finished_stage_is_reused_and_says_so(tmp_path: Path) -> None:
     assert (result.value, bench.runs) == (1, 1)
     assert (first.state, second.state) == ("done", "reused")
     assert second.outputs == first.outputs
+    assert second.result == first.result
+    assert bench.go(key="other")[1].result != first.result
     assert second.summary == "value 1"
 
 

@@ -1,0 +1,234 @@
+"""Stages 5 to 9: from a patched tree to a wheel; each is reused while its inputs are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sparkbuild.build.model import Binaries, BinaryFacts, Configuration
+from sparkbuild.files import digest_of
+from sparkbuild.job import Held, Job, Known
+from sparkbuild.package.model import Wheel
+from sparkbuild.smoke.model import SmokeReport
+from sparkbuild.source.model import PatchedTree
+from sparkbuild.stages import Outcome, paths
+from sparkbuild.toolkit.model import Toolkit
+from sparkbuild.workspace import BuildFolder
+
+if TYPE_CHECKING:
+    from sparkbuild.smoke.model import Check
+
+
+def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -> Configuration:
+    """Stage 5: CMake in a fresh directory, its facts enforced."""
+    place = held.place
+
+    def action() -> Configuration:
+        from sparkbuild.build.configure import configure
+
+        return configure(
+            job.patchset,
+            toolkit,
+            tree,
+            tools=held.tools,
+            binary_dir=place.cmake,
+            log=place.log("configure"),
+            progress=job.runner.observer.progress,
+        )
+
+    def describe(configuration: Configuration) -> Outcome:
+        found = ", ".join(f"{c.language} {c.identification}" for c in configuration.compilers)
+        archs = " ".join(configuration.cuda_architectures)
+        return Outcome(
+            summary=f"CMake {configuration.cmake_version}, {found}{archs and f', {archs}'}",
+            outputs=(place.cmake / "CMakeCache.txt", place.cmake / "build.ninja"),
+            evidence=(place.log("configure"),),
+            notes=configuration.warnings,
+        )
+
+    return job.runner.resumable(
+        "configure",
+        place.record("configure"),
+        Configuration,
+        action,
+        describe,
+        inputs={"key": held.key},
+    )
+
+
+def build_stage(job: Job, held: Held, configuration: Configuration) -> Binaries:
+    """Stage 6: ninja, then the install tree."""
+    place = held.place
+
+    def action() -> Binaries:
+        from sparkbuild.build.compile import build
+
+        return build(
+            configuration,
+            job.patchset.build.targets,
+            tools=held.tools,
+            install_dir=place.install,
+            log=place.log("build"),
+            jobs=job.jobs,
+            keep_open=(held.lock,),
+            progress=job.runner.observer.progress,
+        )
+
+    def describe(binaries: Binaries) -> Outcome:
+        names = (*binaries.executables, *binaries.libraries)
+        return Outcome(
+            summary=f"{binaries.edges} steps, {', '.join(binaries.executables)}",
+            outputs=tuple(Path(binaries.directory) / name for name in names),
+            evidence=(place.log("build"),),
+        )
+
+    return job.runner.resumable(
+        "build",
+        place.record("build"),
+        Binaries,
+        action,
+        describe,
+        inputs={"key": held.key, "configuration": _digest(configuration)},
+    )
+
+
+def inspect_stage(
+    job: Job, place: BuildFolder, binaries: Binaries, toolkit: Toolkit, tree: PatchedTree
+) -> BinaryFacts:
+    """Stage 7: every ELF file read, one of them asked for its version."""
+
+    def action() -> BinaryFacts:
+        from sparkbuild.build.inspect import inspect
+
+        return inspect(binaries, toolkit, tree, log=place.log("inspect"))
+
+    def describe(facts: BinaryFacts) -> Outcome:
+        targets = sorted({target for binary in facts.binaries for target in binary.sm_targets})
+        gpu = f", {' '.join(targets)}" if targets else ""
+        return Outcome(
+            summary=f"{len(facts.binaries)} files, {facts.version_line}{gpu}",
+            evidence=(place.log("inspect"),),
+        )
+
+    return job.runner.resumable(
+        "inspect",
+        place.record("inspect"),
+        BinaryFacts,
+        action,
+        describe,
+        inputs=_outputs(job, "build"),
+    )
+
+
+def smoke_stage(
+    job: Job,
+    place: BuildFolder,
+    binaries: Binaries,
+    facts: BinaryFacts,
+    tree: PatchedTree,
+    known: Known,
+) -> SmokeReport:
+    """Stage 8: the suite that the patch set names."""
+    suite = job.patchset.smoke.suite
+    checks: list[Check] = []
+
+    def on_check(check: Check) -> None:
+        checks.append(check)
+        job.runner.observer.progress(len(checks), 0, check.name)
+        known.smoke = SmokeReport(suite=suite, model_sha256="", checks=tuple(checks))
+
+    def action() -> SmokeReport:
+        from sparkbuild.smoke.run import smoke
+
+        return smoke(
+            Path(binaries.directory),
+            suite=suite,
+            build=tree.build,
+            identity=tree.identity,
+            workdir=place.smoke,
+            log=place.log("smoke"),
+            on_check=on_check,
+        )
+
+    def describe(report: SmokeReport) -> Outcome:
+        return Outcome(
+            summary=f"suite {report.suite}: {len(report.checks)} checks passed",
+            evidence=(place.log("smoke"),),
+        )
+
+    return job.runner.resumable(
+        "smoke",
+        place.record("smoke"),
+        SmokeReport,
+        action,
+        describe,
+        inputs={"binaries": _digest(facts), "suite": suite},
+    )
+
+
+def package_stage(
+    job: Job,
+    held: Held,
+    binaries: Binaries,
+    facts: BinaryFacts,
+    smoke: SmokeReport,
+    toolkit: Toolkit,
+    tree: PatchedTree,
+) -> Wheel:
+    """Stage 9: the wheel, installed into an empty environment and run."""
+    place = held.place
+
+    def action() -> Wheel:
+        from sparkbuild.package.install import install_and_run
+        from sparkbuild.package.make import package
+
+        job.runner.observer.progress(0, 0, "packing")
+        wheel = package(
+            binaries=binaries,
+            facts=facts,
+            tree=tree,
+            toolkit=toolkit,
+            variant=job.patchset.name,
+            source_dir=Path(tree.directory),
+            workdir=place.package,
+            log=place.log("package"),
+            keep_open=(held.lock,),
+        )
+        job.runner.observer.progress(0, 0, "installing into an empty environment")
+        install_and_run(
+            wheel, facts=facts, workdir=place.package, log=place.log("package"),
+            keep_open=(held.lock,),
+        )  # fmt: skip
+        return wheel
+
+    def describe(wheel: Wheel) -> Outcome:
+        return Outcome(
+            summary=f"{Path(wheel.path).name}, {wheel.size / 1e6:.1f} MB",
+            outputs=paths([wheel.path]),
+            evidence=(place.log("package"),),
+        )
+
+    return job.runner.resumable(
+        "package",
+        place.record("package"),
+        Wheel,
+        action,
+        describe,
+        inputs={
+            "binaries": _digest(facts),
+            "smoke": _digest(smoke),
+            "tree": tree.commit,
+            "toolkit": toolkit.identity,
+        },
+    )
+
+
+def _digest(value: msgspec.Struct) -> str:
+    return digest_of({"value": msgspec.to_builtins(value)})
+
+
+def _outputs(job: Job, stage: str) -> dict[str, str]:
+    report = next(report for report in job.runner.reports if report.name == stage)
+    return {Path(file.path).name: file.sha256 for file in report.outputs}
