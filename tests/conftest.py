@@ -44,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("SPARKBUILD_", "LLAMA_"))]:
         if name != "SPARKBUILD_TEST_WORK":
             del os.environ[name]
+    # A shell that starts tests in the background ignores Ctrl-C for all below it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -155,9 +155,12 @@ def test_an_ended_build_leaves_no_compiler_and_the_next_goes_on(
     """Ctrl-C, a polite kill and SIGKILL: ninja, c++ and cc1plus all end with us."""
     configuration = workshop.configure(TOY_SLOW="ON")
     child = start(workshop.folder, configuration)
-    wait_for("cc1plus", workshop.folder, child)
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=60)
+    try:
+        wait_for("cc1plus", workshop.folder, child)
+        child.send_signal(number)
+        _, errors = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert child.returncode != 0
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in errors
