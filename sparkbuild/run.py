@@ -16,8 +16,8 @@ from sparkbuild.manifest import find_recipes
 from sparkbuild.pipeline import run_stages
 from sparkbuild.report.model import FileRef, Report, SmokeCheckReport
 from sparkbuild.stages import Observer, Runner
-from sparkbuild.toolkit.select import choose
-from sparkbuild.workspace import Workspace
+from sparkbuild.toolkit.select import choose, plain_architectures
+from sparkbuild.workspace import Workspace, make_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +81,21 @@ def make(request: Request, observer: Observer) -> Made:
 
 def _prepare(request: Request, observer: Observer) -> Job:
     recipes = find_recipes(request.recipes)
+    architectures = plain_architectures(request.architectures)
     patchset, manifest = recipes.patchset(request.variant)
     choice = choose(recipes, request.toolkit)
     observer.note(f"toolchain {choice.toolchain.name}: {choice.reason}")
     work = Workspace(request.work)
     work.prepare()
+    make_folder(request.out, "--out")
     return Job(
         patchset=patchset,
         manifest=manifest,
         choice=choice,
-        architectures=request.architectures,
+        architectures=architectures,
         jobs=request.jobs,
         work=work,
-        folder=work.run(patchset.name, choice.toolchain.name, request.architectures),
+        folder=work.run(patchset.name, choice.toolchain.name, architectures),
         runner=Runner(observer),
     )
 

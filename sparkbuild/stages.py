@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from sparkbuild.errors import InternalError, SparkbuildError
+from sparkbuild.errors import EXIT_INTERRUPTED, InternalError, SparkbuildError
 from sparkbuild.files import (
     digest_of,
     disk_full,
@@ -238,10 +238,11 @@ def _failed(
 
 
 def failure_of(refusal: SparkbuildError) -> Failure:
-    """A refusal as reports hold it."""
+    """A refusal as reports hold it; what is no refusal of ours was an interrupt."""
+    interrupted = type(refusal) is SparkbuildError
     return Failure(
-        title=refusal.title,
-        exit_code=refusal.exit_code,
+        title="interrupted" if interrupted else refusal.title,
+        exit_code=EXIT_INTERRUPTED if interrupted else refusal.exit_code,
         message=refusal.message,
         problems=refusal.problems,
         next_step=refusal.next_step,

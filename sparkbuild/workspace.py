@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -19,14 +20,7 @@ class Workspace:
 
     def prepare(self) -> None:
         """Make the root. Raises HostError where that cannot be done."""
-        try:
-            with disk_full_refused(self.root):
-                self.root.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HostError(
-                f"cannot make the work folder {self.root}: {error.strerror}",
-                next_step="choose a folder you may write to: --work DIR",
-            ) from error
+        make_folder(self.root, "--work")
 
     @property
     def store(self) -> Path:
@@ -75,6 +69,20 @@ class BuildFolder:
     def log(self, stage: str) -> Path:
         """A stage's full log."""
         return self.root / "logs" / f"{stage}.log"
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make a folder that can be written to. Raises HostError naming the option, DiskFullError."""
+    try:
+        with disk_full_refused(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+    except OSError as error:
+        raise HostError(
+            f"cannot write to the folder {folder}: {error.strerror}",
+            next_step=f"choose a folder you may write to: {option} DIR",
+        ) from error
 
 
 def _plain(name: str) -> str:

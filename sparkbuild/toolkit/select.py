@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,6 +78,29 @@ def _by_root(recipes: Recipes, root: Path) -> Choice:
     raise unknown_name(
         f"toolchain for the nvcc {version} of {root}:", version, [], recipes.root / "toolchains"
     )
+
+
+_ARCHITECTURE: Final = re.compile(r"[1-9][0-9]{1,2}[af]?")
+
+
+def plain_architectures(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """``--arch`` as CMake knows it, each once: ``sm_121a`` and ``121a-real`` mean ``121a``.
+
+    Raises UsageError with every word that names no architecture.
+    """
+    plain = [word.removeprefix("sm_").removesuffix("-real") for word in asked]
+    wrong = [word for word, name in zip(asked, plain, strict=True) if not _plain(name)]
+    if wrong:
+        raise UsageError(
+            f"--arch {wrong[0]}: no GPU architecture",
+            problems=[f"{word!r} is not of the form 90, 121a, 120f" for word in wrong],
+            next_step="GB10 is --arch 121a, an H100 or H200 is --arch 90",
+        )
+    return tuple(dict.fromkeys(plain))
+
+
+def _plain(name: str) -> bool:
+    return _ARCHITECTURE.fullmatch(name) is not None
 
 
 def settle(choice: Choice, architectures: tuple[str, ...], digests: DigestCache) -> Toolkit:

@@ -178,6 +178,12 @@ def test_two_makes_of_the_same_recipe(recipes: Path, run_sparkbuild: Any, tmp_pa
         first.wait()
 
 
+def test_an_unwritable_output_folder(run_sparkbuild: Any, recipes: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = make(run_sparkbuild, recipes, tmp_path, "--out", str(tmp_path / "file" / "dist"))
+    refused(done, 16, "--out DIR")
+
+
 def test_an_unwritable_work_folder(run_sparkbuild: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused(

@@ -160,3 +160,5 @@ def test_an_interrupt_is_reported_and_passed_on() -> None:
     with pytest.raises(KeyboardInterrupt):
         runner.always("toolkit", stop, lambda result: Outcome(summary=""), inputs={})
     assert runner.reports[0].summary == "interrupted"
+    assert runner.reports[0].failure is not None
+    assert runner.reports[0].failure.exit_code == 130

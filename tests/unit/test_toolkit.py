@@ -12,7 +12,7 @@ from sparkbuild.files import DigestCache
 from sparkbuild.manifest import CudaSection, find_recipes
 from sparkbuild.toolkit.cuda import candidate_roots, cudart_version, identify, tool_version
 from sparkbuild.toolkit.host import find_host_compiler, identification
-from sparkbuild.toolkit.select import choose, settle
+from sparkbuild.toolkit.select import choose, plain_architectures, settle
 
 NO_DRIVER = Path("/nonexistent/driver")
 CUDA = CudaSection(release="13.0", nvcc="13.0.88", cudart="13.0", architectures=("121a",))
@@ -163,6 +163,18 @@ def test_candidates_are_real_and_each_comes_once(tmp_path: Path) -> None:
     found = candidate_roots("13.0", {"CUDA_HOME": str(tmp_path / "link"), "CUDA_PATH": str(root)})
     assert found[0] == root
     assert found.count(root) == 1
+
+
+def test_architectures_are_plain_and_come_once() -> None:
+    assert plain_architectures(("sm_121a", "121a-real", "90", "121a")) == ("121a", "90")
+    assert plain_architectures(()) == ()
+
+
+@pytest.mark.parametrize("word", ["", "blackwell", "90;80", "-90", "0", "121A", "1234", "12 1"])
+def test_what_is_no_architecture_is_refused(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plain_architectures(("90", word))
+    assert repr(word) in caught.value.problems[0]
 
 
 def test_arch_means_nothing_to_a_cpu_build(tmp_path: Path) -> None:
