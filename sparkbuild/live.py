@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TaskID,
@@ -25,6 +24,9 @@ from sparkbuild.stages import STAGES
 _QUIET_INTERVAL: Final = 30.0
 """Seconds between progress lines where the output is not a terminal, so that a log stays short."""
 
+
+_BYTES_FROM: Final = 100_000
+"""No build has as many steps; a total above it counts bytes."""
 
 _STYLES: Final = {"done": "green", "reused": "cyan", "failed": "bold red", "not tried": "yellow"}
 
@@ -41,7 +43,7 @@ class Live:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[now]}"),
             console=console,
@@ -65,17 +67,25 @@ class Live:
         """Show the stage with a spinner."""
         self._stage = stage
         self._printed = time.monotonic()
-        self._task = self._progress.add_task(_heading(stage), total=None, now="")
+        self._task = self._progress.add_task(_heading(stage), total=None, count="", now="")
 
     def progress(self, done: int, total: int, text: str) -> None:
         """Move the bar; on a pipe print a line every half minute."""
         if self._task is not None:
             name = escape(visible(text)[-48:])
-            self._progress.update(self._task, completed=done, total=total or None, now=name)
+            self._progress.update(
+                self._task,
+                completed=done,
+                total=total or None,
+                count=counted(done, total),
+                now=name,
+            )
         now = time.monotonic()
         if not self._console.is_terminal and now - self._printed > _QUIET_INTERVAL:
             self._printed = now
-            self._console.print(f"  {_heading(self._stage)} {done}/{total} {escape(visible(text))}")
+            self._console.print(
+                f"  {_heading(self._stage)} {counted(done, total)} {escape(visible(text))}"
+            )
 
     def note(self, text: str) -> None:
         """Print a warning above the bar."""
@@ -85,6 +95,7 @@ class Live:
         """Replace the bar by the stage's closing line."""
         if self._task is not None:
             self._progress.remove_task(self._task)
+            self._progress.refresh()
             self._task = None
         style = _STYLES.get(report.state, "dim")
         taken = f"{report.seconds:.1f} s" if report.state in {"done", "failed"} else ""
@@ -94,6 +105,15 @@ class Live:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def counted(done: int, total: int) -> str:
+    """``12/220`` steps, ``1.5/37.4 MB`` of a download, nothing where the end is not known."""
+    if not total:
+        return ""
+    if total >= _BYTES_FROM:
+        return f"{done / 1e6:.1f}/{total / 1e6:.1f} MB"
+    return f"{done}/{total}"
 
 
 def _heading(stage: str) -> str:
