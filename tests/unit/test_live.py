@@ -1,6 +1,7 @@
 """What a person sees while stages run, on a terminal and on a pipe."""
 
 import io
+import time
 
 from rich.console import Console
 
@@ -15,7 +16,9 @@ def shown(*, terminal: bool, summary: str) -> str:
         live.note("toolchain cpu: [red]CPU only[/]")
         live.started("build")
         live.progress(3, 220, "ggml/src/[x]ggml.c")
-        live.note("a line makes the bar be drawn again")
+        until = time.monotonic() + 10 * terminal  # the bar is drawn by a thread of rich's own
+        while "3/220" not in out.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
         live.finished(StageReport(name="build", state="done", seconds=1.25, summary=summary))
     return out.getvalue()
 
