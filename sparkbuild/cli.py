@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import rich_click as click
 
 from sparkbuild import __version__
-from sparkbuild.errors import EXIT_INTERRUPTED, InternalError, SparkbuildError, error_classes
+from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -205,23 +205,15 @@ def main() -> NoReturn:
         sys.stderr.close()
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - nothing may end in a traceback on the screen
-        _refuse(_internal(error))
+        from sparkbuild.stages import defect
+
+        _refuse(defect(error))
     sys.exit(0)
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
     del number, frame
     raise KeyboardInterrupt
-
-
-def _internal(error: Exception) -> InternalError:
-    import traceback
-
-    return InternalError(
-        f"{type(error).__name__}: {error}",
-        detail="".join(traceback.format_exception(error)),
-        next_step="this is a defect of sparkbuild: please report it with the text above",
-    )
 
 
 def _refuse(error: SparkbuildError) -> NoReturn:

@@ -14,7 +14,7 @@ from sparkbuild.files import exclusive, write_atomic
 from sparkbuild.job import Job, Known
 from sparkbuild.manifest import find_recipes
 from sparkbuild.pipeline import run_stages
-from sparkbuild.report.model import FileRef, Report, SmokeCheckReport
+from sparkbuild.report.model import FileRef, Report
 from sparkbuild.stages import Observer, Runner
 from sparkbuild.toolkit.select import choose, plain_architectures
 from sparkbuild.workspace import Workspace, make_folder
@@ -72,7 +72,7 @@ def make(request: Request, observer: Observer) -> Made:
             key=known.key,
             machine=_machine(),
             stages=(*job.runner.reports, *job.runner.not_reached()),
-            smoke_checks=_smoke_checks(known),
+            smoke_checks=known.smoke.checks if known.smoke else (),
             wheel=_wheel(known) if error is None else None,
         )
         files = _write(report, job, request.out, known if error is None else Known())
@@ -110,20 +110,6 @@ def _machine() -> dict[str, str]:
     from sparkbuild.report.machine import machine_facts
 
     return machine_facts()
-
-
-def _smoke_checks(known: Known) -> tuple[SmokeCheckReport, ...]:
-    checks = known.smoke.checks if known.smoke else ()
-    return tuple(
-        SmokeCheckReport(
-            name=check.name,
-            passed=check.passed,
-            seconds=check.seconds,
-            expected=check.expected,
-            found=check.found,
-        )
-        for check in checks
-    )
 
 
 def _wheel(known: Known) -> FileRef | None:

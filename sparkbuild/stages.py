@@ -216,6 +216,11 @@ def _as_refusal(error: BaseException) -> SparkbuildError:
         return disk_full(Path(error.filename) if error.filename else Path.cwd())
     if isinstance(error, KeyboardInterrupt):
         return SparkbuildError("interrupted", next_step="run the same command again to go on")
+    return defect(error)
+
+
+def defect(error: BaseException) -> InternalError:
+    """An exception that nobody foresaw, as a refusal with its traceback."""
     return InternalError(
         f"{type(error).__name__}: {error}",
         detail="".join(traceback.format_exception(error)),

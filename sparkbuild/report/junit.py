@@ -8,8 +8,9 @@ from typing import Final
 from junitparser import Failure as FailureElement
 from junitparser import JUnitXml, Skipped, TestCase, TestSuite
 
-from sparkbuild.report.model import Report, SmokeCheckReport, StageReport
+from sparkbuild.report.model import Report, StageReport
 from sparkbuild.report.text import visible
+from sparkbuild.smoke.model import Check
 
 STAGES: Final = "sparkbuild.stage"
 SMOKE: Final = "sparkbuild.smoke"
@@ -96,7 +97,7 @@ def _output(stage: StageReport) -> list[str]:
     ]
 
 
-def _smoke_case(check: SmokeCheckReport) -> TestCase:
+def _smoke_case(check: Check) -> TestCase:
     case = TestCase(visible(check.name), SMOKE, check.seconds)
     saw = f"expected: {check.expected}\nfound: {check.found}"
     if check.passed:

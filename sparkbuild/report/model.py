@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from sparkbuild.smoke.model import Check
+
 State = Literal["done", "reused", "not applicable", "not tried", "failed", "not reached"]
 
 
@@ -45,16 +47,6 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class SmokeCheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One smoke check, repeated here so that the report stands alone."""
-
-    name: str
-    passed: bool
-    seconds: float
-    expected: str
-    found: str
-
-
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Version 1 of ``report.json``."""
 
@@ -72,5 +64,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Build key, 64 hex digits; null where the run ended before it was known."""
     machine: dict[str, str]
     stages: tuple[StageReport, ...]
-    smoke_checks: tuple[SmokeCheckReport, ...] = ()
+    smoke_checks: tuple[Check, ...] = ()
     wheel: FileRef | None = None

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sparkbuild.files import sha256_file
 from sparkbuild.report import json_report
-from sparkbuild.report.model import Failure, FileRef, Report, SmokeCheckReport, StageReport
+from sparkbuild.report.model import Failure, FileRef, Report, StageReport
+from sparkbuild.smoke.model import Check
 
 REGENERATE = (
     "python -c 'from sparkbuild.report.json_report import *; SCHEMA_FILE.write_text(schema_text())'"
@@ -54,9 +55,7 @@ def report(**changed: object) -> Report:
             ),
             StageReport(name="package", state="not reached", seconds=0.0, summary=""),
         ),
-        "smoke_checks": (
-            SmokeCheckReport(name="health", passed=True, seconds=0.1, expected="a", found="a"),
-        ),
+        "smoke_checks": (Check(name="health", passed=True, seconds=0.1, expected="a", found="a"),),
         "wheel": FileRef(path="/w/a.whl", sha256="3" * 64),
     }
     return Report(**{**given, **changed})  # type: ignore[arg-type]

@@ -11,8 +11,9 @@ from junitparser import Failure as FailureElement
 from junitparser import JUnitXml, Skipped, TestCase
 
 from sparkbuild.report.junit import junit_xml
-from sparkbuild.report.model import Failure, FileRef, Report, SmokeCheckReport, StageReport
+from sparkbuild.report.model import Failure, FileRef, Report, StageReport
 from sparkbuild.report.text import visible
+from sparkbuild.smoke.model import Check
 
 FAILURE = Failure(
     title="binary",
@@ -24,7 +25,7 @@ FAILURE = Failure(
 )
 
 
-def report(*stages: StageReport, checks: tuple[SmokeCheckReport, ...] = ()) -> Report:
+def report(*stages: StageReport, checks: tuple[Check, ...] = ()) -> Report:
     return Report(
         sparkbuild="0.1.0",
         variant="vision",
@@ -62,8 +63,8 @@ FULL = report(
     ),
     StageReport(name="smoke", state="not reached", seconds=0.0, summary=""),
     checks=(
-        SmokeCheckReport(name="health", passed=True, seconds=0.1, expected="200", found="200"),
-        SmokeCheckReport(name="tokens", passed=False, seconds=0.2, expected="1 2", found="3 4"),
+        Check(name="health", passed=True, seconds=0.1, expected="200", found="200"),
+        Check(name="tokens", passed=False, seconds=0.2, expected="1 2", found="3 4"),
     ),
 )
 
@@ -137,7 +138,7 @@ def test_any_text_gives_xml_that_parses(text: str) -> None:
         StageReport(name=text, state="not reached", seconds=0.0, summary=text),
         StageReport(name=text, state="reused", seconds=0.0, summary=text, notes=(text,)),
     ]
-    check = SmokeCheckReport(name=text, passed=False, seconds=0.0, expected=text, found=text)
+    check = Check(name=text, passed=False, seconds=0.0, expected=text, found=text)
     document = report(*stages, checks=(check,))
     tree = ET.fromstring(junit_xml(document).encode())  # noqa: S314 - our own text
     assert len(tree.findall(".//testcase")) == 4

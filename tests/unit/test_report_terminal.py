@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from sparkbuild.errors import SmokeError
-from sparkbuild.report.model import FileRef, Report, SmokeCheckReport, StageReport, State
+from sparkbuild.report.model import FileRef, Report, StageReport, State
 from sparkbuild.report.terminal import closing, refusal
+from sparkbuild.smoke.model import Check
 
 WHEEL = (
     "/home/someone/a rather long folder/dist/"
@@ -47,8 +48,7 @@ def report(result: str = "passed", *, summary: str = "220 steps", note: str = ""
         machine={},
         stages=tuple(stages),
         smoke_checks=tuple(
-            SmokeCheckReport(name=str(n), passed=n > 0, seconds=0.0, expected="", found="")
-            for n in range(3)
+            Check(name=str(n), passed=n > 0, seconds=0.0, expected="", found="") for n in range(3)
         ),
         wheel=FileRef(path=WHEEL, sha256="ab" * 32),
     )
