@@ -79,7 +79,7 @@ def build_stage(job: Job, held: Held, configuration: Configuration) -> Binaries:
     def describe(binaries: Binaries) -> Outcome:
         names = (*binaries.executables, *binaries.libraries)
         return Outcome(
-            summary=f"{binaries.edges} steps, {', '.join(binaries.executables)}",
+            summary=f"{', '.join(binaries.executables)}; the last run took {binaries.edges} steps",
             outputs=tuple(Path(binaries.directory) / name for name in names),
             evidence=(place.log("build"),),
         )

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from sparkbuild.files import sha256_bytes, write_atomic
-from sparkbuild.report.model import FileRef, Report
+from sparkbuild.report.model import Report
 
 SCHEMA_FILE: Final = Path(__file__).parent / "schema" / "report-1.json"
 """Checked in, so that other programs can rely on it; a test compares it with ``schema_text``."""
@@ -25,13 +24,6 @@ def encode(report: Report) -> str:
     value = _encodable(msgspec.to_builtins(report, order="deterministic"))
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     return text.decode("utf-8") + "\n"
-
-
-def write(report: Report, path: Path) -> FileRef:
-    """Write ``encode(report)`` in one step; a reader never sees half of it."""
-    text = encode(report)
-    write_atomic(path, text)
-    return FileRef(path=str(path), sha256=sha256_bytes(text.encode()))
 
 
 def schema_text() -> str:

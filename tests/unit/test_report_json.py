@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import jsonschema
 import msgspec
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkbuild.files import sha256_file
 from sparkbuild.report import json_report
 from sparkbuild.report.model import Failure, FileRef, Report, StageReport
 from sparkbuild.smoke.model import Check
@@ -121,11 +119,3 @@ def test_any_text_can_be_reported(text: str) -> None:
     (read,) = json.loads(encoded)["stages"]
     if not any("\ud800" <= char <= "\udfff" for char in text):
         assert read["summary"] == text
-
-
-def test_writing_names_the_file_and_its_digest(tmp_path: Path) -> None:
-    path = tmp_path / "out" / "report.json"
-    written = json_report.write(report(), path)
-    assert path.read_text() == json_report.encode(report())
-    assert written == FileRef(path=str(path), sha256=sha256_file(path))
-    assert [file.name for file in path.parent.iterdir()] == ["report.json"]
