@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sparkbuild.errors import HostError, SourceMismatchError, SourceUnavailableError
 from sparkbuild.manifest import GitOrigin, Origin, SdistOrigin, SourcePin
+from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.source.digest import Inventory
 from sparkbuild.source.git_origin import from_git
 from sparkbuild.source.gitdoor import GitFailedError, Repository
@@ -14,7 +15,6 @@ from sparkbuild.source.intake import take_in
 from sparkbuild.source.objects import listing, open_store, read_entries
 from sparkbuild.source.origins import (
     Delivery,
-    OriginUnavailableError,
     Places,
     Request,
     Watcher,

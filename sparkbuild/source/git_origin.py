@@ -9,16 +9,15 @@ from urllib.parse import unquote, urlsplit
 
 from sparkbuild.errors import SourceMismatchError
 from sparkbuild.manifest import GitOrigin
+from sparkbuild.net.address import OriginUnavailableError, shown
 from sparkbuild.source.entries import Entry
 from sparkbuild.source.gitdoor import GitFailedError, Repository, said
 from sparkbuild.source.objects import Listed, commit_of, create_repository, listing, read_entries
 from sparkbuild.source.origins import (
     Delivery,
-    OriginUnavailableError,
     Request,
     describe,
     resolved,
-    shown,
 )
 
 _ANSWER_SECONDS: Final = 40.0

@@ -7,16 +7,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 from sparkbuild.manifest import GitOrigin, Origin, SdistOrigin
+from sparkbuild.net.address import shown
 from sparkbuild.source.entries import Entry
 
 _SCP_LIKE: Final = re.compile(r"^[A-Za-z0-9_.@-]+:(?!//)")
-
-
-class OriginUnavailableError(Exception):
-    """An origin cannot deliver now; the text is the reason. The next one may."""
 
 
 class Watcher(Protocol):
@@ -73,14 +69,6 @@ def describe(origin: Origin) -> str:
             return f"git {shown(origin.url)} tag {origin.tag}"
         return f"git {shown(origin.url)} commit {origin.commit[:12]}"
     return f"path {origin.path}"
-
-
-def shown(url: str) -> str:
-    """An address without user name and password."""
-    if "://" not in url:
-        return url
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def resolved(url: str, manifest: Path) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Generator
 import msgspec
 
 from sparkbuild.manifest import GitOrigin, PathOrigin, SourcePin
+from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.source.entries import Entry
 from sparkbuild.source.folder import read_folder
 from sparkbuild.source.git_origin import from_git
-from sparkbuild.source.origins import Delivery, OriginUnavailableError, Request
+from sparkbuild.source.origins import Delivery, Request
 
 
 def from_path(origin: PathOrigin, pin: SourcePin, request: Request) -> Delivery:

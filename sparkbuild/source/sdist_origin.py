@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sparkbuild.manifest import SdistOrigin
+from sparkbuild.net.download import Download
+from sparkbuild.net.index import find_file
 from sparkbuild.source.archive import read_archive
-from sparkbuild.source.download import Download
-from sparkbuild.source.index import find_archive
 from sparkbuild.source.origins import Delivery, Request
 
 
@@ -19,7 +19,8 @@ def from_sdist(origin: SdistOrigin, request: Request) -> Delivery:
     if not download.finished():
         text = f"downloading {origin.file}"
         download.fetch(
-            find_archive(origin), lambda done, total: request.watcher.progress(done, total, text)
+            find_file(origin.project, origin.file, sha256=origin.sha256),
+            lambda done, total: request.watcher.progress(done, total, text),
         )
     root = f"{origin.file.removesuffix('.tar.gz')}/{origin.subdirectory}"
     return Delivery(entries=read_archive(download.file, root, request.wants))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparkbuild.errors import ArchiveError, SourceMismatchError, SourceUnavailableError
-from sparkbuild.source.download import Download
-from sparkbuild.source.index import endpoint
-from sparkbuild.source.origins import OriginUnavailableError
+from sparkbuild.net.address import OriginUnavailableError
+from sparkbuild.net.download import Download
+from sparkbuild.net.index import endpoint
 
 if TYPE_CHECKING:
     from source.conftest import Index, Lab

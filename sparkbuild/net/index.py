@@ -1,4 +1,4 @@
-"""Find a source archive in the Python package index that this machine is set up for."""
+"""Find files in the Python package index that this machine is set up for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pypi_simple
 import requests
 
 from sparkbuild.errors import SourceMismatchError
-from sparkbuild.manifest import SdistOrigin
-from sparkbuild.source.origins import OriginUnavailableError, describe, shown
+from sparkbuild.net.address import OriginUnavailableError, shown
 
 _VARIABLES: Final = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 """Where pip and uv are told of another index, pip's first."""
@@ -30,25 +29,37 @@ def endpoint() -> str:
     return str(pypi_simple.PYPI_SIMPLE_ENDPOINT)
 
 
-def find_archive(origin: SdistOrigin) -> str:
-    """The address of an archive, whose digest the index does not contradict.
+def find_file(project: str, file: str, *, sha256: str) -> str:
+    """The address of ``file``, whose digest the index does not contradict.
 
     Raises OriginUnavailableError where the index does not answer or does not offer the file,
     SourceMismatchError where it offers another file under that name.
     """
     place = endpoint()
-    for package in _page(place, origin.project).packages:
-        if package.filename != origin.file:
+    for package in _page(place, project).packages:
+        if package.filename != file:
             continue
-        found = package.digests.get("sha256", origin.sha256)
-        if found != origin.sha256:
+        found = package.digests.get("sha256", sha256)
+        if found != sha256:
             raise SourceMismatchError(
-                f"{describe(origin)}: the index {shown(place)} offers another file of that name",
-                problems=[f"expected sha256 {origin.sha256}", f"found sha256 {found}"],
+                f"{file}: the index {shown(place)} offers another file of that name",
+                problems=[f"expected sha256 {sha256}", f"found sha256 {found}"],
                 next_step="ask why the file changed; do not build it",
             )
-        return _with_password(package.url, place)
-    raise OriginUnavailableError(f"the index {shown(place)} does not offer {origin.file}")
+        return with_password(package.url, place)
+    raise OriginUnavailableError(f"the index {shown(place)} does not offer {file}")
+
+
+def files_of(project: str) -> tuple[pypi_simple.DistributionPackage, ...]:
+    """Every file that the index offers of a project, with its address ready to be fetched.
+
+    Raises OriginUnavailableError where the index does not answer or does not know the project.
+    """
+    place = endpoint()
+    packages = _page(place, project).packages
+    for package in packages:
+        package.url = with_password(package.url, place)
+    return tuple(packages)
 
 
 def _page(place: str, project: str) -> pypi_simple.ProjectPage:
@@ -76,8 +87,8 @@ def _plain(error: Exception, place: str) -> str:
     return text.rpartition(": ")[2] if ">: " in text else text
 
 
-def _with_password(url: str, place: str) -> str:
-    """The file's address, with the index's own user and password where both are on one host."""
+def with_password(url: str, place: str) -> str:
+    """A file's address, with the index's own user and password where both are on one host."""
     index, file = urlsplit(place), urlsplit(url)
     if index.username and file.hostname == index.hostname and not file.username:
         user = index.netloc.rpartition("@")[0]

@@ -13,7 +13,7 @@ import msgspec
 
 from sparkbuild.errors import SourceMismatchError
 from sparkbuild.files import disk_full_refused, fsync_directory, sha256_file, write_atomic
-from sparkbuild.source.origins import OriginUnavailableError, shown
+from sparkbuild.net.address import OriginUnavailableError, shown
 
 _TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0)
 _TRIES: Final = 4

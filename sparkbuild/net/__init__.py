@@ -1,0 +1,1 @@
+"""Fetch files that are known by their digest, from the Python package index among others."""
