@@ -42,6 +42,16 @@ class Workspace:
         """Digests of large files, by fingerprint."""
         return self.root / "digests.json"
 
+    @property
+    def toolkits(self) -> Path:
+        """CUDA toolkits that ``sparkbuild toolkit install`` made, by toolchain and platform."""
+        return self.root / "toolkits"
+
+    @property
+    def trials(self) -> Path:
+        """What one-line programs showed of toolkits, by identity."""
+        return self.root / "trials"
+
     def run(self, variant: str, toolchain: str, architectures: tuple[str, ...]) -> Path:
         """One folder for each recipe: logs of the early stages, the last report, the lock."""
         return self.root / "runs" / _plain("-".join((variant, toolchain, *architectures)))

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sparkbuild.files import digest_of
 
+State = Literal["good", "known bad", "mixed", "incomplete", "unknown"]
+"""Of a toolkit root: one release throughout; that, with a proven defect; parts of several; parts
+or links missing; consistent, and of no release that the recipes know."""
+
+UNSTATED: Final = "unstated"
+"""Version of a part that states none and whose bytes no lock knows."""
+
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part of a toolkit: its version, where that was read, and the digest of its file."""
+    """One part of a toolkit: its version, where that was read, and the digest of its files.
+
+    ``sha256`` is ``parts.part_digest``. ``known`` are the locked releases that hold these very
+    bytes (``cuda-13.0``); empty where the bytes are in no lock.
+    """
 
     name: str
     version: str
     read_from: str
     path: str
     sha256: str
+    known: tuple[str, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a root is no whole toolkit, with both versions in the text where parts disagree."""
+
+    kind: Literal["missing", "mixed", "damaged"]
+    text: str
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """A root read through: every part that is there, what is wrong, what should be known.
+
+    ``toolchain`` is the one whose release this is (by nvcc), None where the recipes know none.
+    ``advisories`` are the ids that match the default or the asked architectures.
+    """
+
+    root: str
+    platform: str
+    """``linux-x86_64`` or ``linux-aarch64``, read from the programs' ELF headers."""
+    state: State
+    toolchain: str | None
+    parts: tuple[Part, ...]
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    advisories: tuple[str, ...] = ()
+
+    def part(self, name: str) -> Part | None:
+        """The part of that name, None where it is not there."""
+        return next((part for part in self.parts if part.name == name), None)
 
 
 class HostCompiler(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +85,10 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
     """Such as ``121a``, in the order asked for; empty for a CPU build."""
     options: dict[str, str] = {}
     """CMake options of the toolchain on this platform."""
+    notes: tuple[str, ...] = ()
+    """What must be said even though nothing was refused."""
+    accepted: tuple[str, ...] = ()
+    """Ids of advisories that match this toolkit and that the user accepted: ``--accept ID``."""
 
     @property
     def identity(self) -> str:
