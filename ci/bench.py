@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench_toolkits import bench_identity, bench_install, bench_refusal
+
 from sparkbuild.build.model import Configuration
 from sparkbuild.files import write_atomic
 from sparkbuild.process import environment, python_program
@@ -101,16 +103,21 @@ def _bare(record: Path, folder: Path) -> float:
 def main() -> None:
     """Run the chosen benchmarks and write ``bench-<time>.json``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("only", nargs="*", help="help, noop, build; default: all")
+    parser.add_argument(
+        "only", nargs="*", help="help, noop, build, install, identity, refusal; default: all"
+    )
     parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
     work = options.work.absolute()
-    todo = options.only or ["help", "build", "noop"]
+    todo = options.only or ["help", "build", "noop", "install", "identity", "refusal"]
     benches: dict[str, Callable[[], dict[str, Any]]] = {
         "help": bench_help,
         "build": lambda: bench_build(work, work / "dist"),
         "noop": lambda: bench_noop(work, work / "dist"),
+        "install": lambda: bench_install(work),
+        "identity": lambda: bench_identity(work),
+        "refusal": lambda: bench_refusal(work),
     }
     figures = {name: benches[name]() for name in todo}
     target = options.write or Path(f"bench-{int(time.time())}.json")

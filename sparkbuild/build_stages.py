@@ -79,7 +79,8 @@ def build_stage(job: Job, held: Held, configuration: Configuration) -> Binaries:
     def describe(binaries: Binaries) -> Outcome:
         names = (*binaries.executables, *binaries.libraries)
         return Outcome(
-            summary=f"{', '.join(binaries.executables)}; the last run took {binaries.edges} steps",
+            summary=f"{', '.join(binaries.executables)}; the last run took {binaries.edges} steps"
+            f"{_from_cache(binaries)}",
             outputs=tuple(Path(binaries.directory) / name for name in names),
             evidence=(place.log("build"),),
         )
@@ -223,6 +224,11 @@ def package_stage(
             "toolkit": toolkit.identity,
         },
     )
+
+
+def _from_cache(binaries: Binaries) -> str:
+    asked = binaries.cache_hits + binaries.cache_misses
+    return f", {binaries.cache_hits} of {asked} compiles from the cache" if asked else ""
 
 
 def _digest(value: msgspec.Struct) -> str:

@@ -7,39 +7,20 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import rich_click as click
 
 from sparkbuild import __version__
+from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
+from sparkbuild.toolkit_commands import toolkit_group
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sparkbuild.manifest import Patchset
-
-_JSON_SCHEMA: Final = 1
 
 click.rich_click.TEXT_MARKUP = "rich"
 click.rich_click.MAX_WIDTH = 100
-
-_RECIPES = click.option(
-    "--recipes",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder with patchsets/ and toolchains/, instead of those that come with sparkbuild.",
-)
-_WORK = click.option(
-    "--work",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    envvar="SPARKBUILD_WORK",
-    show_envvar=True,
-    help="Where sources, builds and logs are kept. Default: the user's cache folder.",
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
-_VARIANT = click.option("--variant", required=True, metavar="NAME", help="Which patch set.")
 
 
 def _exit_codes() -> str:
@@ -55,12 +36,12 @@ def cli() -> None:
 
 
 @cli.command("make")
-@_VARIANT
+@VARIANT
 @click.option(
     "--toolkit",
     metavar="NAME",
-    help="CUDA release (13.0), exact nvcc (13.0.88), a toolkit's root folder, or cpu. Left out on "
-    "a machine without an NVIDIA driver: cpu, and said so.",
+    help="CUDA release (13.0, 13.2.2), exact nvcc (13.0.88), a toolkit's root folder, or cpu. Left "
+    "out on a machine without an NVIDIA driver: cpu, and said so.",
 )
 @click.option(
     "--arch",
@@ -80,15 +61,33 @@ def cli() -> None:
 @click.option(
     "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
 )
-@_RECIPES
-@_WORK
-@_JSON
+@click.option(
+    "--accept",
+    "accept",
+    multiple=True,
+    metavar="ID",
+    help="Build in spite of this known-bad entry; it is said loudly, in the report and in the "
+    "wheel. May be given again.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    envvar="SPARKBUILD_CACHE",
+    show_envvar=True,
+    help="Compile through sccache, with one folder below DIR for each toolkit identity.",
+)
+@RECIPES
+@WORK
+@JSON
 def make_command(
     variant: str,
     toolkit: str | None,
     architectures: tuple[str, ...],
     out: Path,
     jobs: int | None,
+    accept: tuple[str, ...],
+    cache: Path | None,
     recipes: Path | None,
     work: Path | None,
     as_json: bool,
@@ -111,13 +110,15 @@ def make_command(
         work=work,
         out=out,
         jobs=jobs,
+        accept=accept,
+        cache=cache.absolute() if cache else None,
         command=tuple(sys.argv),
     )
-    console = _console(stderr=as_json)
-    console.print(f"[bold]sparkbuild make[/] variant {variant}", highlight=False)
-    with Live(console) as live:
+    screen = console(stderr=as_json)
+    screen.print(f"[bold]sparkbuild make[/] variant {variant}", highlight=False)
+    with Live(screen) as live:
         made = make(request, live)
-    console.print(closing(made.report, made.files), crop=False)
+    screen.print(closing(made.report, made.files), crop=False)
     if as_json:
         click.echo(encode(made.report))
     if isinstance(made.error, SparkbuildError):
@@ -131,10 +132,10 @@ def source_group() -> None:
 
 
 @source_group.command("fetch")
-@_VARIANT
-@_RECIPES
-@_WORK
-@_JSON
+@VARIANT
+@RECIPES
+@WORK
+@JSON
 def source_fetch(variant: str, recipes: Path | None, work: Path | None, as_json: bool) -> None:
     """Bring a variant's source into the store, checked against its pin.
 
@@ -147,21 +148,21 @@ def source_fetch(variant: str, recipes: Path | None, work: Path | None, as_json:
     patchset, manifest = _patchset(variant, recipes)
     workspace = Workspace(work)
     workspace.prepare()
-    console = _console(stderr=as_json)
-    with Live(console) as live:
+    screen = console(stderr=as_json)
+    with Live(screen) as live:
         live.started("source")
         tree = obtain(patchset.source, manifest, workspace, live)
     facts = {"variant": variant, "digest": tree.digest, "commit": tree.commit, "tree": tree.tree,
              "origin": tree.origin, "warnings": list(tree.warnings),
              "store": str(workspace.store)}  # fmt: skip
-    _answer(facts, as_json, console)
+    answer(facts, as_json=as_json, out=screen)
 
 
 @source_group.command("verify")
-@_VARIANT
-@_RECIPES
-@_WORK
-@_JSON
+@VARIANT
+@RECIPES
+@WORK
+@JSON
 def source_verify(variant: str, recipes: Path | None, work: Path | None, as_json: bool) -> None:
     """Read a variant's source back from the store, byte by byte, and compare it with its pin."""
     from sparkbuild.source.verify import verify
@@ -169,12 +170,12 @@ def source_verify(variant: str, recipes: Path | None, work: Path | None, as_json
 
     patchset, manifest = _patchset(variant, recipes)
     facts = verify(patchset.source, manifest, Workspace(work))
-    _answer({"variant": variant, **facts}, as_json, _console(stderr=as_json))
+    answer({"variant": variant, **facts}, as_json=as_json, out=console(stderr=as_json))
 
 
 @cli.command("list")
-@_RECIPES
-@_JSON
+@RECIPES
+@JSON
 def list_command(recipes: Path | None, as_json: bool) -> None:
     """Show the variants and toolchains that the recipes know."""
     from sparkbuild.manifest import find_recipes
@@ -185,14 +186,17 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
         "variants": {name: known.patchset(name)[0].summary for name in known.patchset_names()},
         "toolchains": {name: known.toolchain(name)[0].summary for name in known.toolchain_names()},
     }
-    _answer(facts, as_json, _console(stderr=as_json))
+    answer(facts, as_json=as_json, out=console(stderr=as_json))
+
+
+cli.add_command(toolkit_group)
 
 
 def main() -> NoReturn:
     """Run the command line; every ending goes through here."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
-        cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False)
     except SparkbuildError as error:
         _refuse(error)
     except click.ClickException as error:
@@ -208,7 +212,7 @@ def main() -> NoReturn:
         from sparkbuild.stages import defect
 
         _refuse(defect(error))
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
@@ -221,7 +225,7 @@ def _refuse(error: SparkbuildError) -> NoReturn:
         from sparkbuild.stages import failure_of
 
         failure = failure_of(error)
-        document = {"schema": _JSON_SCHEMA, "result": "failed", "exit_code": error.exit_code,
+        document = {"schema": JSON_SCHEMA, "result": "failed", "exit_code": error.exit_code,
                     "failure": {field: getattr(failure, field)
                                 for field in failure.__struct_fields__}}  # fmt: skip
         click.echo(json.dumps(document, indent=2))
@@ -232,34 +236,10 @@ def _refuse(error: SparkbuildError) -> NoReturn:
 def _show(error: SparkbuildError) -> None:
     from sparkbuild.report.terminal import refusal
 
-    _console(stderr=True).print(refusal(error), crop=False)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
+    console(stderr=True).print(refusal(error), crop=False)
 
 
 def _patchset(variant: str, recipes: Path | None) -> tuple[Patchset, Path]:
     from sparkbuild.manifest import find_recipes
 
     return find_recipes(recipes).patchset(variant)
-
-
-def _answer(facts: dict[str, Any], as_json: bool, console: Console) -> None:
-    if as_json:
-        click.echo(json.dumps({"schema": _JSON_SCHEMA, **facts}, indent=2))
-        return
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            table.add_row(f"[bold]{name}[/]", "")
-            for key, text in value.items():
-                table.add_row(f"  {key}", str(text))
-        else:
-            text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-            table.add_row(f"[bold]{name}[/]", text or "none")
-    console.print(table)

@@ -10,6 +10,8 @@ from sparkbuild.manifest import Patchset
 from sparkbuild.package.model import Wheel
 from sparkbuild.smoke.model import SmokeReport
 from sparkbuild.stages import Runner
+from sparkbuild.toolkit.book import Book
+from sparkbuild.toolkit.model import Accepted
 from sparkbuild.toolkit.select import Choice
 from sparkbuild.workspace import BuildFolder, Workspace
 
@@ -22,7 +24,13 @@ class Job:
     manifest: Path
     choice: Choice
     architectures: tuple[str, ...]
+    accept: tuple[str, ...]
+    """Ids of advisories: ``--accept``."""
+    book: Book
+    """What is known of CUDA toolkits; empty for a CPU build."""
     jobs: int | None
+    cache: Path | None
+    """Folder of the compile cache: ``--cache``."""
     work: Workspace
     folder: Path
     runner: Runner
@@ -43,5 +51,6 @@ class Known:
     """What a run has found so far, for the report of a run that may end anywhere."""
 
     key: str | None = None
+    accepted: tuple[Accepted, ...] = ()
     smoke: SmokeReport | None = None
     wheel: Wheel | None = None

@@ -117,4 +117,6 @@ def counted(done: int, total: int) -> str:
 
 
 def _heading(stage: str) -> str:
+    if stage not in STAGES:  # a command of its own, not a stage of make
+        return stage
     return f"{STAGES.index(stage) + 1}/{len(STAGES)} {stage:<9}"

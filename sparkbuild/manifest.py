@@ -115,12 +115,17 @@ class Patchset(_Table, frozen=True):
 
 
 class CudaSection(_Table, frozen=True):
-    """A CUDA release: the exact versions of its parts, and the architectures built by default."""
+    """A CUDA release: the exact versions of its parts, and the architectures built by default.
+
+    ``accepts`` are further versions that belong to it, by group of parts: NVIDIA renews cuBLAS
+    within a release.
+    """
 
     release: str
     nvcc: str
     cudart: str
     architectures: tuple[Annotated[str, msgspec.Meta(pattern="^[0-9]{2,3}[af]?$")], ...]
+    accepts: dict[Literal["compiler", "runtime", "cublas", "cccl"], tuple[str, ...]] = {}
 
 
 class PlatformSection(_Table, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparkbuild.build.arguments import build_key
-from sparkbuild.build.tools import find_tools
+from sparkbuild.build.tools import find_tools, with_cache
 from sparkbuild.build_stages import (
     build_stage,
     configure_stage,
@@ -19,10 +19,11 @@ from sparkbuild.tree_stages import patches_stage, qualify_stage, source_stage, t
 def run_stages(job: Job, known: Known) -> None:
     """Toolkit, source, patches, qualify, configure, build, inspect, smoke, package."""
     toolkit = toolkit_stage(job)
+    known.accepted = toolkit.accepted
     source = source_stage(job)
     tree = patches_stage(job, source)
     qualify_stage(job, toolkit, tree)
-    tools = find_tools()
+    tools = with_cache(find_tools(), job.cache, toolkit)
     known.key = build_key(job.patchset, toolkit, tree, tools=tools)
     place = job.work.build(job.patchset.name, toolkit.toolchain, known.key)
     with exclusive(place.lock, what=f"build {known.key[:12]}") as lock:

@@ -16,6 +16,7 @@ from sparkbuild.manifest import find_recipes
 from sparkbuild.pipeline import run_stages
 from sparkbuild.report.model import FileRef, Report
 from sparkbuild.stages import Observer, Runner
+from sparkbuild.toolkit.book import Book, read_book
 from sparkbuild.toolkit.select import choose, plain_architectures
 from sparkbuild.workspace import Workspace, make_folder
 
@@ -27,10 +28,12 @@ class Request:
     variant: str
     toolkit: str | None = None
     architectures: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
     recipes: Path | None = None
     work: Path | None = None
     out: Path = Path("dist")
     jobs: int | None = None
+    cache: Path | None = None
     command: tuple[str, ...] = ()
 
 
@@ -71,6 +74,7 @@ def make(request: Request, observer: Observer) -> Made:
             exit_code=_exit_code(error),
             key=known.key,
             machine=_machine(),
+            accepted=known.accepted,
             stages=(*job.runner.reports, *job.runner.not_reached()),
             smoke_checks=known.smoke.checks if known.smoke else (),
             wheel=_wheel(known) if error is None else None,
@@ -93,7 +97,10 @@ def _prepare(request: Request, observer: Observer) -> Job:
         manifest=manifest,
         choice=choice,
         architectures=architectures,
+        accept=request.accept,
+        book=read_book(recipes) if choice.toolchain.cuda or request.accept else Book.empty(),
         jobs=request.jobs,
+        cache=request.cache,
         work=work,
         folder=work.run(patchset.name, choice.toolchain.name, architectures),
         runner=Runner(observer),

@@ -12,18 +12,34 @@ from sparkbuild.toolkit.select import settle
 
 
 def toolkit_stage(job: Job) -> Toolkit:
-    """Stage 1: every part of the toolkit, identified."""
+    """Stage 1: every part of the toolkit identified, then a one-line program compiled with it."""
+
+    def action() -> Toolkit:
+        toolkit = settle(
+            job.choice,
+            job.architectures,
+            DigestCache(job.work.digests),
+            book=job.book,
+            provisioned=job.work.toolkits,
+            accepted=job.accept,
+        )
+        if toolkit.kind == "cuda":
+            from sparkbuild.toolkit.trial import try_toolkit
+
+            job.runner.observer.progress(0, 0, "compiling a one-line program")
+            try_toolkit(toolkit, folder=job.work.trials)
+        return toolkit
 
     def describe(toolkit: Toolkit) -> Outcome:
         cuda = f"nvcc {toolkit.part('nvcc').version} at {toolkit.root}" if toolkit.root else "CPU"
         archs = f", {' '.join(toolkit.architectures)}" if toolkit.architectures else ""
-        return Outcome(summary=f"{cuda}{archs}, host compiler {toolkit.host.identification}")
+        return Outcome(
+            summary=f"{cuda}{archs}, host compiler {toolkit.host.identification}",
+            notes=toolkit.notes,
+        )
 
     return job.runner.always(
-        "toolkit",
-        lambda: settle(job.choice, job.architectures, DigestCache(job.work.digests)),
-        describe,
-        inputs={"toolchain": sha256_file(job.choice.manifest)},
+        "toolkit", action, describe, inputs={"toolchain": sha256_file(job.choice.manifest)}
     )
 
 

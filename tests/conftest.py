@@ -161,8 +161,8 @@ def real_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def real_source(real_work: Path) -> Path:
-    """The pinned b11434 tree on disk, materialised by the product itself."""
+def real_tree(real_work: Path) -> Any:
+    """The pinned b11434 tree on disk, as the product itself materialised it."""
     from sparkbuild.manifest import find_recipes
     from sparkbuild.source.obtain import obtain
     from sparkbuild.source.prepare import prepare
@@ -172,7 +172,13 @@ def real_source(real_work: Path) -> Path:
     work = Workspace(real_work)
     work.prepare()
     tree = obtain(patchset.source, manifest, work, Quiet())
-    return Path(prepare(tree, patchset, manifest, work, Quiet()).directory)
+    return prepare(tree, patchset, manifest, work, Quiet())
+
+
+@pytest.fixture(scope="session")
+def real_source(real_tree: Any) -> Path:
+    """The folder of ``real_tree``."""
+    return Path(real_tree.directory)
 
 
 class Quiet:

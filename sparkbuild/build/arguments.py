@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparkbuild.build.tools import Tools, find_tools
@@ -44,6 +44,8 @@ class Places:
     c: str
     cxx: str
     toolkit: str
+    launcher: str = ""
+    """sccache, where a compile cache is used."""
 
 
 PLACEHOLDERS: Final = Places(
@@ -56,7 +58,7 @@ PLACEHOLDERS: Final = Places(
 )
 
 
-def places(toolkit: Toolkit, *, source: str, binary: str, ninja: str) -> Places:
+def places(toolkit: Toolkit, *, source: str, binary: str, ninja: str, launcher: str = "") -> Places:
     """The real places of a build."""
     return Places(
         source=source,
@@ -65,6 +67,7 @@ def places(toolkit: Toolkit, *, source: str, binary: str, ninja: str) -> Places:
         c=toolkit.host.c,
         cxx=toolkit.host.cxx,
         toolkit=toolkit.root or "",
+        launcher=launcher,
     )
 
 
@@ -97,18 +100,28 @@ def build_key(
     ``tools`` are those of this installation where none are given.
     """
     tools = tools or find_tools()
+    where = replace(PLACEHOLDERS, launcher="<launcher>") if tools.cache else PLACEHOLDERS
     return digest_of(
         {
             "version": KEY_VERSION,
             "tree": tree.commit,
             "number": tree.build,
             "toolkit": toolkit.identity,
-            "arguments": configure_arguments(patchset, toolkit, PLACEHOLDERS),
+            "arguments": configure_arguments(patchset, toolkit, where),
             "targets": sorted(patchset.build.targets),
             "cmake": tools.cmake_version,
             "ninja": tools.ninja_version,
+            # Only where something was accepted: a key without it stays what it was.
+            **_accepted(toolkit),
         }
     )
+
+
+def _accepted(toolkit: Toolkit) -> dict[str, object]:
+    """The wheel carries what was accepted, word for word."""
+    if not toolkit.accepted:
+        return {}
+    return {"accepted": sorted([accepted.id, accepted.effect] for accepted in toolkit.accepted)}
 
 
 def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
@@ -127,6 +140,9 @@ def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
         "CMAKE_MODULE_LINKER_FLAGS": LINKER_FLAGS,
         "CMAKE_SHARED_LINKER_FLAGS": LINKER_FLAGS,
     }
+    languages = ("C", "CXX", "CUDA") if toolkit.kind == "cuda" else ("C", "CXX")
+    if where.launcher:
+        own |= {f"CMAKE_{name}_COMPILER_LAUNCHER": where.launcher for name in languages}
     if toolkit.kind == "cuda":
         own |= {
             "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{a}-real" for a in toolkit.architectures),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sparkbuild import process
-from sparkbuild.build import install_tree, ninja, surroundings
+from sparkbuild.build import cache, install_tree, ninja, surroundings
 from sparkbuild.build.jobs import jobs_here
 from sparkbuild.build.model import Binaries, Configuration
 from sparkbuild.build.progress import minutes, remaining_seconds
@@ -75,13 +75,15 @@ def build(
     watch = _Watch(progress)
     own = binary_dir / surroundings.TOOLS_DIRECTORY
     env = surroundings.build_environment(own, [c.path for c in configuration.compilers])
-    done = process.run(
-        [str(tools.ninja), "-C", str(binary_dir), "-j", str(jobs), *targets],
-        log=log,
-        env={**env, "NINJA_STATUS": ninja.STATUS_FORMAT},
-        on_line=watch,
-        keep_open=keep_open,
-    )
+    with cache.serving(tools.cache, env, log=log.with_name("cache.log")) as reached:
+        done = process.run(
+            [str(tools.ninja), "-C", str(binary_dir), "-j", str(jobs), *targets],
+            log=log,
+            env={**reached, "NINJA_STATUS": ninja.STATUS_FORMAT},
+            on_line=watch,
+            keep_open=keep_open,
+        )
+        used = cache.use(tools.cache, reached) if tools.cache else cache.CacheUse()
     if done.returncode != 0:
         if ninja.disk_is_full(watch.lines):
             raise disk_full(binary_dir)
@@ -93,6 +95,8 @@ def build(
         executables=tuple(sorted(entry.name for entry in entries if entry.program)),
         libraries=tuple(sorted(entry.name for entry in entries if not entry.program)),
         edges=watch.edges,
+        cache_hits=used.hits,
+        cache_misses=used.misses,
     )
 
 

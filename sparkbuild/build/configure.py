@@ -10,6 +10,7 @@ from typing import Final
 
 from sparkbuild import process
 from sparkbuild.build import arguments, enforce, surroundings
+from sparkbuild.build.cache import serving
 from sparkbuild.build.model import Compiler, Configuration
 from sparkbuild.build.output import Prose, parse_output
 from sparkbuild.build.reply import Reply, read_reply, write_queries
@@ -49,11 +50,16 @@ def configure(
     write_queries(binary_dir)
     surroundings.install_git(own, tree.identity, tree.build)
     where = arguments.places(
-        toolkit, source=tree.directory, binary=str(binary_dir), ninja=str(tools.ninja)
+        toolkit,
+        source=tree.directory,
+        binary=str(binary_dir),
+        ninja=str(tools.ninja),
+        launcher=str(tools.cache.program) if tools.cache else "",
     )
     argv = arguments.configure_arguments(patchset, toolkit, where)
     env = surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx])
-    prose = _run([str(tools.cmake), *argv], env, binary_dir, log, progress)
+    with serving(tools.cache, env, log=log.with_name("cache.log")) as reached:
+        prose = _run([str(tools.cmake), *argv], reached, binary_dir, log, progress)
     reply = read_reply(binary_dir)
     facts = enforce.Facts(
         prose=prose, reply=reply, cmake_version=tools.cmake_version, roots=_roots(toolkit)

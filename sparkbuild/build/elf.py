@@ -61,12 +61,32 @@ def read_elf(path: Path) -> ElfFacts:
         with path.open("rb") as stream:
             return _facts(stream)
     except _DAMAGE as error:
-        raise BinaryError(
-            f"{path.name} is no ELF file that can be read",
-            problems=[f"{type(error).__name__}: {error}"],
-            evidence=[path],
-            next_step="build again; if it stays so, the disk or the linker is damaged",
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def read_soname(path: Path) -> str | None:
+    """A library's SONAME, without reading the hundreds of megabytes that may be in it.
+
+    Raises BinaryError when it is no ELF file or a damaged one.
+    """
+    try:
+        with path.open("rb") as stream:
+            segments: list[Any] = list(ELFFile(stream).iter_segments("PT_DYNAMIC"))
+            for segment in segments:
+                for tag in segment.iter_tags("DT_SONAME"):
+                    return str(tag.soname)
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
+    return None
+
+
+def _damaged(path: Path, error: Exception) -> BinaryError:
+    return BinaryError(
+        f"{path.name} is no ELF file that can be read",
+        problems=[f"{type(error).__name__}: {error}"],
+        evidence=[path],
+        next_step="build again; if it stays so, the disk or the linker is damaged",
+    )
 
 
 def _facts(stream: BinaryIO) -> ElfFacts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from sparkbuild.build import cuda_paths
 from sparkbuild.build.output import Message, Prose, deprecated_names
 from sparkbuild.build.reply import Reply
 from sparkbuild.errors import ConfigureError, ToolkitMismatchError
@@ -19,15 +20,6 @@ _PROJECT_PREFIXES: Final = ("GGML_", "LLAMA_")
 CMake counts a misspelt one as used: only its missing declaration gives it away."""
 
 _TRUE: Final = frozenset({"1", "ON", "TRUE", "Y", "YES"})
-
-_NO_TOOLKIT_PART: Final = frozenset({"CUDA_cuda_driver_LIBRARY", "CUDAToolkit_rt_LIBRARY"})
-"""libcuda belongs to the driver and librt to the C library."""
-
-_ALWAYS_JUDGED: Final = frozenset(
-    {"CUDA_CUDART", "CUDA_cudart_LIBRARY", "CUDA_cublas_LIBRARY", "CUDA_cublasLt_LIBRARY"}
-)
-"""Libraries of the CUDA back end. CMake looks for a dozen more (OpenCL, cuFFT ...): where a
-toolkit has none, it takes the system's, which says something only where it is linked."""
 
 _EXPECTED_WARNINGS: Final = ("Git repository not found",)
 """The sources look for a .git folder; their questions to git are answered all the same."""
@@ -125,7 +117,12 @@ def _cuda(patchset: Patchset, toolkit: Toolkit, facts: Facts) -> Iterator[Mismat
             yield _differs("CUDA", f"none, {toolkit.toolchain} has no CUDA", "CUDA enabled")
         return
     yield from _cuda_versions(toolkit, facts)
-    yield from _cuda_places(patchset, toolkit, facts)
+    if "CMAKE_CUDA_COMPILER" not in facts.reply.cache:
+        yield _differs("CMAKE_CUDA_COMPILER in the cache", f"{toolkit.root}/bin/nvcc", "none")
+    folders = {f"CUDAToolkit folder {n}": p for n, p in enumerate(facts.prose.toolkit_include, 1)}
+    linked = facts.reply.linked(patchset.build.targets)
+    for name, place in cuda_paths.strangers(facts.reply, facts.roots, linked, folders):
+        yield _differs(name, f"a place below {toolkit.root}", place, versions=True)
     asked = tuple(sorted(f"sm_{name}" for name in toolkit.architectures))
     if not codes:
         yield _differs("CUDA code", " ".join(asked), "no CUDA target below the asked ones")
@@ -154,45 +151,13 @@ def _cuda_versions(toolkit: Toolkit, facts: Facts) -> Iterator[Mismatch]:
     if facts.prose.toolkit_version != nvcc:
         found = facts.prose.toolkit_version or "no `Found CUDAToolkit` in CMake's output"
         yield _differs("CUDAToolkit", nvcc, found, versions=True)
+    for name, learnt, wanted in cuda_paths.settings(facts.reply, nvcc, toolkit.host.cxx):
+        yield _differs(name, wanted, learnt, versions=True)
     if replied is None:
         yield _differs("CUDA compiler in the file API", expected, "none")
     elif replied.version not in {"", nvcc}:
         name = "CUDA compiler in the file API"
         yield _differs(name, nvcc, replied.version, versions=True)
-
-
-def _cuda_places(patchset: Patchset, toolkit: Toolkit, facts: Facts) -> Iterator[Mismatch]:
-    root = toolkit.root or ""
-    linked = facts.reply.linked(patchset.build.targets)
-    places = {
-        name: value
-        for name, entry in facts.reply.cache.items()
-        if _is_toolkit_path(name)
-        for value in entry.value.split(";")
-        if name in _ALWAYS_JUDGED or not name.endswith("_LIBRARY") or value in linked
-    }
-    places["CUDA compiler in the file API"] = _path_of(facts.reply, "CUDA")
-    places |= {f"CUDAToolkit folder {n}": p for n, p in enumerate(facts.prose.toolkit_include, 1)}
-    for name, place in sorted(places.items()):
-        if place.startswith("/") and not any(_below(place, top) for top in facts.roots):
-            yield _differs(name, f"a place below {root}", place, versions=True)
-    if "CMAKE_CUDA_COMPILER" not in facts.reply.cache:
-        yield _differs("CMAKE_CUDA_COMPILER in the cache", f"{root}/bin/nvcc", "none")
-
-
-def _is_toolkit_path(name: str) -> bool:
-    library = name.startswith("CUDA_") and name.endswith(("_LIBRARY", "_EXECUTABLE", "_CUDART"))
-    named = name.startswith("CUDAToolkit_") or name in {"CMAKE_CUDA_COMPILER", "CUDA_CUDART"}
-    return (library or named) and name not in _NO_TOOLKIT_PART
-
-
-def _below(place: str, root: str) -> bool:
-    return place == root or place.startswith(root.rstrip("/") + "/")
-
-
-def _path_of(reply: Reply, language: str) -> str:
-    compiler = reply.compilers.get(language)
-    return compiler.path if compiler else ""
 
 
 def _options(options: dict[str, str], facts: Facts) -> Iterator[Mismatch]:

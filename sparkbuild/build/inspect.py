@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from sparkbuild import process
-from sparkbuild.build import fatbin, loader, policy
+from sparkbuild.build import fatbin, loader, policy, runtime
 from sparkbuild.build.elf import ElfFacts, read_elf
 from sparkbuild.build.model import Binaries, Binary, BinaryFacts
 from sparkbuild.errors import BinaryError
@@ -38,10 +38,18 @@ _VERSION: Final = re.compile(
 """Upstream since September 2026, and before."""
 
 
-def inspect(binaries: Binaries, toolkit: Toolkit, tree: PatchedTree, *, log: Path) -> BinaryFacts:
+def inspect(
+    binaries: Binaries,
+    toolkit: Toolkit,
+    tree: PatchedTree,
+    *,
+    log: Path,
+    digest: Callable[[Path], str] = sha256_file,
+) -> BinaryFacts:
     """Prove that the install tree is what was asked for, and return its facts.
 
-    ``log`` gets them as JSON, problems first. Raises BinaryError with every problem of every file.
+    ``log`` gets them as JSON, problems first. ``digest`` gives the SHA-256 of the toolkit's
+    libraries, which are large. Raises BinaryError with every problem of every file.
     """
     directory = Path(binaries.directory)
     names = sorted([*binaries.executables, *binaries.libraries])
@@ -49,12 +57,15 @@ def inspect(binaries: Binaries, toolkit: Toolkit, tree: PatchedTree, *, log: Pat
     files = _collected(problems, {name: partial(read_elf, directory / name) for name in names})
     images = _collected(problems, {name: partial(_images, elf) for name, elf in files.items()})
     version = _version_line(directory, toolkit) if SERVER in binaries.executables else ""
+    interpreter = next((f.interpreter for f in files.values() if f.interpreter), "")
+    loaded = _loaded(problems, directory, files, toolkit, interpreter)
     problems += [
         *_contents(directory, names),
         *(problem for name, elf in files.items() for problem in _static(name, elf)),
         *_libraries(files, cuda=toolkit.kind == "cuda"),
         *_gpu_code(images, toolkit),
-        *_loaded(directory, files, toolkit),
+        *_places(loaded, directory, files, toolkit),
+        *runtime.problems(files, loaded, toolkit, digest=digest),
         *identity_problems(version, tree),
     ]
     facts = BinaryFacts(
@@ -63,6 +74,7 @@ def inspect(binaries: Binaries, toolkit: Toolkit, tree: PatchedTree, *, log: Pat
         ),
         system_libraries=tuple(sorted(_outside(files))),
         version_line=version,
+        notes=tuple(runtime.notes(directory, files, interpreter, toolkit, digest=digest)),
     )
     record = msgspec.json.encode({"problems": problems, "facts": facts})
     write_atomic(log, msgspec.json.format(record) + b"\n")
@@ -159,24 +171,37 @@ def _gpu_code(images: Mapping[str, Containers], toolkit: Toolkit) -> Iterator[st
         yield from (f"{name}: {text}" for text in fatbin.wrong_targets(containers, asked))
 
 
-def _loaded(directory: Path, files: Mapping[str, ElfFacts], toolkit: Toolkit) -> Iterator[str]:
+def _loaded(
+    problems: list[str],
+    directory: Path,
+    files: Mapping[str, ElfFacts],
+    toolkit: Toolkit,
+    interpreter: str,
+) -> dict[str, tuple[loader.Resolved, ...]]:
     """Ask the loader about every file: a library may be loaded at run time, without NEEDED."""
-    root = Path(toolkit.root).resolve() if toolkit.root else None
-    interpreter = next((f.interpreter for f in files.values() if f.interpreter), "")
     if policy.provider(Path(interpreter).name, cuda=False) is None:
-        yield f"loader: expected glibc's ld-linux, found {interpreter or 'none in any program'}"
-        return
+        found = interpreter or "none in any program"
+        problems.append(f"loader: expected glibc's ld-linux, found {found}")
+        return {}
     search = _toolkit_search(toolkit)
-    problems: list[str] = []
     questions = {
         name: partial(loader.resolve, directory / name, interpreter, search=search)
         for name, facts in files.items()
         if facts.needed
     }
-    for name, libraries in _collected(problems, questions).items():
+    return _collected(problems, questions)
+
+
+def _places(
+    loaded: Mapping[str, Sequence[loader.Resolved]],
+    directory: Path,
+    files: Mapping[str, ElfFacts],
+    toolkit: Toolkit,
+) -> Iterator[str]:
+    root = Path(toolkit.root).resolve() if toolkit.root else None
+    for name, libraries in loaded.items():
         for library in libraries:
             yield from (f"{name}: {text}" for text in _place(library, files, directory, root))
-    yield from problems
 
 
 def _place(
@@ -195,7 +220,7 @@ def _place(
 
 
 def _toolkit_search(toolkit: Toolkit) -> list[Path]:
-    return [Path(toolkit.root) / "lib64"] if toolkit.root else []
+    return [runtime.library(toolkit, "libcudart").parent] if toolkit.root else []
 
 
 def _version_line(directory: Path, toolkit: Toolkit) -> str:

@@ -51,6 +51,9 @@ class Binaries(msgspec.Struct, frozen=True, kw_only=True):
     libraries: tuple[str, ...]
     edges: int
     """Build steps that ninja ran."""
+    cache_hits: int = 0
+    """Compile steps that the compile cache answered; nvcc counts by its own steps."""
+    cache_misses: int = 0
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,3 +80,5 @@ class BinaryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """NEEDED names that the system brings, all of them on the allowed list."""
     version_line: str
     """First line of ``llama-server --version``."""
+    notes: tuple[str, ...] = ()
+    """What is no reason to refuse and should be known: another libcudart on the system's path."""

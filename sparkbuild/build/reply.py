@@ -48,12 +48,20 @@ class _Cache(msgspec.Struct, frozen=True):
     entries: tuple[CacheEntry, ...]
 
 
+class Implicit(msgspec.Struct, frozen=True, rename="camel"):
+    """Folders that a compiler searches unasked."""
+
+    include_directories: tuple[str, ...] = ()
+    link_directories: tuple[str, ...] = ()
+
+
 class ToolchainCompiler(msgspec.Struct, frozen=True):
     """A compiler in ``toolchains-v1``; one enabled in a subdirectory has a path and no version."""
 
     path: str = ""
     id: str = ""
     version: str = ""
+    implicit: Implicit = Implicit()
 
 
 class _Toolchain(msgspec.Struct, frozen=True):
@@ -94,6 +102,17 @@ class _Fragment(msgspec.Struct, frozen=True):
 class _CompileGroup(msgspec.Struct, frozen=True, rename="camel"):
     language: str
     compile_command_fragments: tuple[_Fragment, ...] = ()
+    includes: tuple[_Path, ...] = ()
+
+
+class _Input(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    is_generated: bool = False
+    is_c_make: bool = msgspec.field(default=False, name="isCMake")
+
+
+class _CMakeFiles(msgspec.Struct, frozen=True):
+    inputs: tuple[_Input, ...]
 
 
 class Link(msgspec.Struct, frozen=True, rename="camel"):
@@ -121,6 +140,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     cache: dict[str, CacheEntry]
     compilers: dict[str, ToolchainCompiler]
     targets: tuple[Target, ...]
+    inputs: tuple[str, ...] = ()
+    """CMake files that were read and are neither the sources' (which are relative) nor CMake's."""
+    cuda: dict[str, str] = {}
+    """What CMake found out by running nvcc, by variable; empty where CUDA is not enabled."""
 
     def named(self, name: str) -> Target | None:
         """The target of that name, or None."""
@@ -192,6 +215,7 @@ def read_reply(binary_dir: Path) -> Reply:
     cache = _decode(_named(directory, index, "cache-v2"), _Cache)
     toolchains = _decode(_named(directory, index, "toolchains-v1"), _Toolchains)
     codemodel = _decode(_named(directory, index, "codemodel-v2"), _Codemodel)
+    files = _decode(_named(directory, index, "cmakeFiles-v1"), _CMakeFiles)
     return Reply(
         cmake_version=index.cmake.version.string,
         cache={entry.name: entry for entry in cache.entries},
@@ -201,7 +225,28 @@ def read_reply(binary_dir: Path) -> Reply:
             for configuration in codemodel.configurations
             for reference in configuration.targets
         ),
+        inputs=tuple(
+            file.path
+            for file in files.inputs
+            if file.path.startswith("/") and not file.is_generated and not file.is_c_make
+        ),
+        cuda=_cuda_settings(binary_dir),
     )
+
+
+_SETTING: Final = re.compile(r'^set\((?P<name>CMAKE_CUDA_\w+) "(?P<value>[^"]*)"\)$', re.MULTILINE)
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """Variables of a ``CMakeCUDACompiler.cmake``, which CMake writes from nvcc's own words."""
+    return {match["name"]: match["value"] for match in _SETTING.finditer(text)}
+
+
+def _cuda_settings(binary_dir: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for path in sorted(binary_dir.glob("CMakeFiles/*/CMakeCUDACompiler.cmake")):
+        found |= parse_settings(path.read_text(errors="replace"))
+    return found
 
 
 _KINDS: Final = re.compile(r"(?:sm|compute|lto)_[0-9]+[af]?")

@@ -5,24 +5,27 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from sparkbuild import process
+from sparkbuild.build.cache import CompileCache, compile_cache
 from sparkbuild.errors import HostError
+from sparkbuild.toolkit.model import Toolkit
 
 _VERSION: Final = re.compile(r"\d+\.\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """CMake and ninja: absolute paths and versions."""
+    """CMake and ninja: absolute paths and versions; the compile cache, where one is used."""
 
     cmake: Path
     cmake_version: str
     ninja: Path
     ninja_version: str
+    cache: CompileCache | None = None
 
 
 def find_tools() -> Tools:
@@ -34,6 +37,14 @@ def find_tools() -> Tools:
         ninja=ninja,
         ninja_version=_version(ninja, "ninja"),
     )
+
+
+def with_cache(tools: Tools, folder: Path | None, toolkit: Toolkit) -> Tools:
+    """The same tools, with the toolkit's own part of the compile cache where ``folder`` is given.
+
+    Raises HostError where sccache is missing.
+    """
+    return replace(tools, cache=compile_cache(folder, toolkit)) if folder else tools
 
 
 def _version(program: Path, project: str) -> str:

@@ -42,6 +42,9 @@ def build_info(
             "kind": toolkit.kind,
             "identity": toolkit.identity,
             "architectures": list(toolkit.architectures),
+            "accepted": [
+                {"id": accepted.id, "effect": accepted.effect} for accepted in toolkit.accepted
+            ],
             "parts": {
                 part.name: {"version": part.version, "sha256": part.sha256}
                 for part in sorted(toolkit.parts, key=lambda part: part.name)

@@ -123,13 +123,22 @@ def plan_wheel(
     return Plan(
         version=version,
         tag=identity.platform_tag(binary.machine for binary in facts.binaries),
-        description=f"llama.cpp {tree.build or 0} ({variant}, {toolkit.label}), "
-        "the very binaries that sparkbuild tested",
+        description=_description(tree, toolkit, variant),
         payload=Path(binaries.directory),
         executables={name: inspected[name].sha256 for name in binaries.executables},
         libraries={name: inspected[name].sha256 for name in binaries.libraries},
         licences=licence_files(source_dir),
         info=as_json(info),
+    )
+
+
+def _description(tree: PatchedTree, toolkit: Toolkit, variant: str) -> str:
+    """The one line that installers show of a wheel: it names what was accepted."""
+    ids = ", ".join(accepted.id for accepted in toolkit.accepted)
+    return (
+        f"llama.cpp {tree.build or 0} ({variant}, {toolkit.label}), "
+        "the very binaries that sparkbuild tested"
+        + (f"; made with a toolkit KNOWN BAD and accepted: {ids}" if ids else "")
     )
 
 

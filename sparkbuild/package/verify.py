@@ -150,6 +150,7 @@ def _metadata_problems(texts: Mapping[str, str], plan: Plan) -> Iterator[str]:
     wanted = {
         ("METADATA", "Name"): [identity.DISTRIBUTION],
         ("METADATA", "Version"): [plan.version],
+        ("METADATA", "Summary"): [plan.description],
         ("METADATA", "Requires-Python"): [identity.REQUIRES_PYTHON],
         ("METADATA", "Requires-Dist"): [],
         ("WHEEL", "Tag"): [plan.tag],

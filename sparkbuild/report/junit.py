@@ -47,6 +47,7 @@ def _suite(report: Report, name: str) -> TestSuite:
         "toolchain": report.toolchain,
         "key": report.key or "",
         "result": report.result,
+        "accepted": " ".join(accepted.id for accepted in report.accepted),
         **{f"machine.{name}": value for name, value in sorted(report.machine.items())},
     }
     for key, value in facts.items():

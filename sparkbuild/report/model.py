@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from sparkbuild.smoke.model import Check
+from sparkbuild.toolkit.model import Accepted
 
 State = Literal["done", "reused", "not applicable", "not tried", "failed", "not reached"]
 
@@ -63,6 +64,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     """Build key, 64 hex digits; null where the run ended before it was known."""
     machine: dict[str, str]
+    accepted: tuple[Accepted, ...] = ()
+    """Known defects of the toolkit that were taken on with ``--accept``."""
     stages: tuple[StageReport, ...]
     smoke_checks: tuple[Check, ...] = ()
     wheel: FileRef | None = None

@@ -17,6 +17,11 @@ class Book:
     locks: dict[str, Lock]
     known_bad: KnownBad
 
+    @classmethod
+    def empty(cls) -> Book:
+        """A book that knows nothing: a CPU build asks it nothing."""
+        return cls(toolchains={}, locks={}, known_bad=KnownBad(schema=1))
+
     def by_nvcc(self, version: str) -> Toolchain | None:
         """The toolchain of an exact nvcc version, None where the recipes have none."""
         return next(

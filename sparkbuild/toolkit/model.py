@@ -60,6 +60,49 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return next((part for part in self.parts if part.name == name), None)
 
 
+class TrialCode(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU code of a trial compile for one architecture, as its makers signed it."""
+
+    architecture: str
+    """``121a``."""
+    cicc: str
+    """Version in the PTX heading."""
+    cicc_build: str | None
+    """Changelist number there; CUDA 13.2's compiler does not tell it."""
+    isa: str
+    """PTX version: ``9.0``."""
+    ptxas: str
+    """Version in the cubin's note."""
+    ptxas_build: str | None
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A toolkit that compiled, linked and ran one small program, every witness telling one story.
+
+    ``runtime`` is what ``cudaRuntimeGetVersion`` returned (13000 is 13.0), None where this machine
+    may not run the program; ``driver`` is ``cudaDriverGetVersion``'s, 0 without a driver.
+    """
+
+    nvcc: str
+    nvcc_build: str | None
+    cudacc: str
+    """``__CUDACC_VER_*`` in the compile: ``13.0.88``."""
+    cudart: int
+    """``CUDART_VERSION`` in the compile: 13000."""
+    cublas: str
+    """``CUBLAS_VER_*`` in the compile: ``13.1.0.3``."""
+    codes: tuple[TrialCode, ...]
+    object_targets: tuple[str, ...]
+    """GPU code in the object file: ``sm_121a``."""
+    host_compiler: str
+    """As nvcc's preprocessor run saw it: ``GNU 12.2.0``."""
+    glibc: str
+    runtime: int | None
+    driver: int | None
+    folder: str
+    """Where the log, the PTX and the cubins are."""
+
+
 class HostCompiler(msgspec.Struct, frozen=True, kw_only=True):
     """The C and C++ compilers: absolute paths, CMake's identification, target triple."""
 
@@ -70,6 +113,13 @@ class HostCompiler(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     sha256: str
     """Digest over both drivers' files."""
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A defect that matches a toolkit and that the user took upon himself: ``--accept ID``."""
+
+    id: str
+    effect: str
 
 
 class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,8 +137,8 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
     """CMake options of the toolchain on this platform."""
     notes: tuple[str, ...] = ()
     """What must be said even though nothing was refused."""
-    accepted: tuple[str, ...] = ()
-    """Ids of advisories that match this toolkit and that the user accepted: ``--accept ID``."""
+    accepted: tuple[Accepted, ...] = ()
+    """Advisories that match this toolkit and that the user accepted."""
 
     @property
     def identity(self) -> str:

@@ -106,3 +106,13 @@ def part_digest(files: Mapping[str, str]) -> str:
     if len(files) == 1:
         return next(iter(files.values()))
     return digest_of(dict(files))
+
+
+def part_digests(files: Mapping[str, str]) -> dict[str, str]:
+    """``part_digest`` of every part that ``files`` (canonical path to SHA-256) hold, by name."""
+    found = {part.name: matching(part, files) for part in SPECS}
+    return {
+        name: part_digest({path: files[path] for path in paths})
+        for name, paths in found.items()
+        if paths
+    }

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sparkbuild.errors import ToolkitMismatchError, UsageError
+from sparkbuild.errors import UsageError
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import Recipes, Toolchain, unknown_name
-from sparkbuild.toolkit.cuda import candidate_roots, identify, tool_version
 from sparkbuild.toolkit.host import find_host_compiler
 from sparkbuild.toolkit.model import Toolkit
+
+if TYPE_CHECKING:
+    from sparkbuild.toolkit.book import Book
+    from sparkbuild.toolkit.places import System
 
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 """Exists where NVIDIA's kernel driver is loaded."""
@@ -48,33 +53,31 @@ def choose(recipes: Recipes, asked: str | None, *, driver: Path = _DRIVER) -> Ch
         return Choice(toolchain=toolchain, manifest=manifest, root=None, reason=reason)
     if "/" in asked:
         return _by_root(recipes, Path(asked))
-    for name in recipes.toolchain_names():
-        toolchain, manifest = recipes.toolchain(name)
+    chains = {name: recipes.toolchain(name) for name in recipes.toolchain_names()}
+    for name, (toolchain, manifest) in chains.items():
         names = {name}
         if toolchain.cuda is not None:
             names |= {toolchain.cuda.release, toolchain.cuda.nvcc}
         if asked in names:
             reason = f"asked for: --toolkit {asked}"
             return Choice(toolchain=toolchain, manifest=manifest, root=None, reason=reason)
-    releases = [name.removeprefix("cuda-") for name in recipes.toolchain_names()]
+    from sparkbuild.toolkit.asked import refuse_several  # noqa: PLC0415 - for a refusal only
+
+    refuse_several(recipes, asked, [toolchain for toolchain, _ in chains.values()])
+    releases = [name.removeprefix("cuda-") for name in chains]
     raise unknown_name("toolkit", asked, releases, recipes.root / "toolchains")
 
 
-def _by_root(recipes: Recipes, root: Path) -> Choice:
-    version = tool_version(root / "bin/nvcc")
-    if version is None:
-        raise ToolkitMismatchError(
-            f"{root} is not a CUDA toolkit",
-            problems=[f"{root / 'bin/nvcc'} is missing or prints no version"],
-            next_step="name the folder that holds bin/nvcc",
-        )
+def _by_root(recipes: Recipes, given: Path) -> Choice:
+    from sparkbuild.toolkit.asked import nvcc_of  # noqa: PLC0415 - a CPU build needs none of it
+
+    root = given.resolve()
+    version = nvcc_of(given, root)
     for name in recipes.toolchain_names():
         toolchain, manifest = recipes.toolchain(name)
         if toolchain.cuda is not None and toolchain.cuda.nvcc == version:
             reason = f"asked for by its root, nvcc {version}"
-            return Choice(
-                toolchain=toolchain, manifest=manifest, root=root.resolve(), reason=reason
-            )
+            return Choice(toolchain=toolchain, manifest=manifest, root=root, reason=reason)
     raise unknown_name(
         f"toolchain for the nvcc {version} of {root}:", version, [], recipes.root / "toolchains"
     )
@@ -103,60 +106,60 @@ def _plain(name: str) -> bool:
     return _ARCHITECTURE.fullmatch(name) is not None
 
 
-def settle(choice: Choice, architectures: tuple[str, ...], digests: DigestCache) -> Toolkit:
-    """Identify every part of the chosen toolkit.
+def settle(
+    choice: Choice,
+    architectures: tuple[str, ...],
+    digests: DigestCache,
+    *,
+    book: Book,
+    provisioned: Path,
+    accepted: tuple[str, ...] = (),
+    env: Mapping[str, str] = os.environ,
+    system: System | None = None,
+) -> Toolkit:
+    """One root for the chosen toolchain, whole and not known to be bad, or a refusal.
 
-    ``architectures`` replaces the toolchain's own (``121a``) where not empty. Raises UsageError,
-    HostError, ToolkitMismatchError.
+    ``architectures`` replaces the toolchain's own (``121a``) where not empty. ``provisioned`` is
+    ``Workspace.toolkits``, ``accepted`` are ids of advisories that the user takes upon himself.
+    Where no root was named, those of this machine with that exact nvcc are looked at, in the order
+    of ``places``; bytes decide, never the order. Raises UsageError, HostError,
+    ToolkitMismatchError, ToolkitMiscompilesError.
     """
     toolchain = choice.toolchain
     if toolchain.cuda is None:
-        if architectures:
-            raise UsageError(
-                f"--arch {' '.join(architectures)} means nothing to the toolchain {toolchain.name}",
-                next_step="leave --arch out, or choose a CUDA toolkit: --toolkit 13.0",
-            )
-        return Toolkit(
-            toolchain=toolchain.name,
-            label=toolchain.label,
-            kind="cpu",
-            host=find_host_compiler(),
-            options=toolchain.options(),
+        return _cpu(toolchain, architectures, accepted, book)
+    # A build without CUDA needs none of these, and starts the sooner for it.
+    from sparkbuild.toolkit.places import THIS_MACHINE, Place, places  # noqa: PLC0415
+    from sparkbuild.toolkit.settling import settle_cuda  # noqa: PLC0415
+
+    if choice.root is not None:
+        there: tuple[Place, ...] = (Place(root=choice.root, where=(str(choice.root),)),)
+    else:
+        there = places(provisioned=provisioned, env=env, system=system or THIS_MACHINE)
+    targets = architectures or toolchain.cuda.architectures
+    return settle_cuda(toolchain, there, targets, digests, book=book, accepted=accepted)
+
+
+def _cpu(
+    toolchain: Toolchain, architectures: tuple[str, ...], accepted: tuple[str, ...], book: Book
+) -> Toolkit:
+    if architectures:
+        raise UsageError(
+            f"--arch {' '.join(architectures)} means nothing to the toolchain {toolchain.name}",
+            next_step="leave --arch out, or choose a CUDA toolkit: --toolkit 13.0",
         )
-    root = choice.root or _only_root(toolchain)
+    if accepted:
+        from sparkbuild.toolkit.acceptance import (  # noqa: PLC0415 - for a refusal only
+            refuse_pointless,
+            refuse_unknown,
+        )
+
+        refuse_unknown(accepted, book)
+        refuse_pointless(accepted, {}, toolchain, ())
     return Toolkit(
         toolchain=toolchain.name,
         label=toolchain.label,
-        kind="cuda",
+        kind="cpu",
         host=find_host_compiler(),
-        root=str(root),
-        parts=identify(root, toolchain.cuda, digests),
-        architectures=architectures or toolchain.cuda.architectures,
         options=toolchain.options(),
     )
-
-
-def _only_root(toolchain: Toolchain) -> Path:
-    assert toolchain.cuda is not None  # noqa: S101 - the caller looked
-    wanted = toolchain.cuda.nvcc
-    found = {
-        root: tool_version(root / "bin/nvcc") for root in candidate_roots(toolchain.cuda.release)
-    }
-    matching = [root for root, version in found.items() if version == wanted]
-    if not matching:
-        raise ToolkitMismatchError(
-            f"CUDA {toolchain.cuda.release} (nvcc {wanted}) is not on this machine",
-            problems=[
-                f"{root}: nvcc {version or 'does not run'}" for root, version in found.items()
-            ]
-            or ["no CUDA toolkit under /usr/local, /opt, CUDA_HOME or CUDA_PATH"],
-            next_step=f"install CUDA {toolchain.cuda.release}, or name its root: "
-            "--toolkit /path/to/cuda",
-        )
-    if len(matching) > 1:
-        raise UsageError(
-            f"nvcc {wanted} is on this machine more than once",
-            problems=[str(root) for root in matching],
-            next_step=f"say which: --toolkit {matching[0]}",
-        )
-    return matching[0]

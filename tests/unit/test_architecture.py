@@ -9,7 +9,8 @@ import sparkbuild
 PACKAGE = Path(sparkbuild.__file__).parent
 BASE = {"__init__", "errors", "files", "manifest", "net", "process", "workspace"}
 ROOMS = ["toolkit", "source", "qualify", "build", "smoke", "package", "report"]
-ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "cli",
+ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
+         "toolkit_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = ["__init__", "errors", "files", "process", "manifest", "workspace", "net"]
 MAX_FUNCTION_LINES = 60

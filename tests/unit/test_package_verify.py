@@ -48,7 +48,7 @@ def content() -> Content:
         "sparkbuild_llama_cpp/build-info.json": (b"{}\n", 0o644),
         f"{INFO}/METADATA": (
             f"Metadata-Version: 2.4\nName: sparkbuild-llama-cpp\nVersion: {VERSION}\n"
-            "Requires-Python: >=3.9\n\nName: in the body\n".encode(),
+            "Summary: for a test\nRequires-Python: >=3.9\n\nName: in the body\n".encode(),
             0o644,
         ),
         f"{INFO}/WHEEL": (
@@ -108,6 +108,7 @@ def drop(name: str) -> Callable[[Content], object]:
         (put("sparkbuild_llama_cpp/x", b"#!/bin/sh\n"), "x is a script that was never"),
         (put("sparkbuild_llama_cpp/x", b"", 0o711), "x is executable that was never tested"),
         (put(f"{INFO}/METADATA", b"Name: other\n"), "METADATA, Version"),
+        (put(f"{INFO}/METADATA", b"Summary: all is well\n"), "METADATA, Summary"),
         (put(f"{INFO}/WHEEL", b"Root-Is-Purelib: true\nTag: py3-none-any\n"), "WHEEL, Tag"),
         (drop(f"{INFO}/WHEEL"), "WHEEL, Tag: expected py3-none-linux_x86_64, found none"),
         (put(f"{INFO}/entry_points.txt", b"[console_scripts]\nls = os:fork\n"), "console scripts"),

@@ -116,9 +116,9 @@ def make_cuda_toolkit(cpu_toolkit: Toolkit) -> Callable[..., Toolkit]:
     root = roots[-1].parent.parent
 
     def make(*architectures: str) -> Toolkit:
-        from sparkbuild.toolkit.cuda import tool_version
+        from sparkbuild.toolkit.identify import nvcc_version
 
-        version = tool_version(root / "bin" / "nvcc")
+        version = nvcc_version(root)
         assert version is not None
         part = Part(name="nvcc", version=version, read_from="", path="", sha256="0" * 64)
         return Toolkit(
