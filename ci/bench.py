@@ -107,16 +107,18 @@ def main() -> None:
         "only", nargs="*", help="help, noop, build, install, identity, refusal; default: all"
     )
     parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
+    parser.add_argument("--root", type=Path, help="for identity: a toolkit that is there")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
     work = options.work.absolute()
+    work.mkdir(parents=True, exist_ok=True)
     todo = options.only or ["help", "build", "noop", "install", "identity", "refusal"]
     benches: dict[str, Callable[[], dict[str, Any]]] = {
         "help": bench_help,
         "build": lambda: bench_build(work, work / "dist"),
         "noop": lambda: bench_noop(work, work / "dist"),
         "install": lambda: bench_install(work),
-        "identity": lambda: bench_identity(work),
+        "identity": lambda: bench_identity(work, options.root),
         "refusal": lambda: bench_refusal(work),
     }
     figures = {name: benches[name]() for name in todo}

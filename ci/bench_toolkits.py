@@ -83,11 +83,11 @@ def bench_install(work: Path) -> dict[str, Any]:
     }
 
 
-def bench_identity(work: Path) -> dict[str, Any]:
+def bench_identity(work: Path, given: Path | None) -> dict[str, Any]:
     """Every part of a root, cold and warm, against hashing the same files one after another."""
-    root = _root(work)
+    root = given or _root(work)
     cold, warm, bare = [], [], []
-    cache = work / "bench-toolkits" / "digests-bench.json"
+    cache = work / "digests-bench.json"
     for _ in range(ROUNDS):
         cache.unlink(missing_ok=True)
         lines = _output([sys.executable, "-c", _IDENTITY, str(root), str(cache)])

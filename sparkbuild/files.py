@@ -209,9 +209,16 @@ def _on_threads(work: Callable[[Path], _R], paths: Iterable[Path]) -> dict[Path,
     """``work`` for each path; hashlib lets other threads run, so large files go side by side."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - 20 ms that few calls need
 
-    ordered = sorted(paths, key=lambda path: -path.lstat().st_size)
+    ordered = sorted(paths, key=_size, reverse=True)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         return dict(zip(ordered, pool.map(work, ordered), strict=True))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0  # gone meanwhile: reading it says so
 
 
 _R = TypeVar("_R")

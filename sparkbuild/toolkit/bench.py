@@ -142,9 +142,10 @@ def _host_alone(bench: Bench) -> str | None:
 
 def mismatch(bench: Bench, problems: Sequence[str], detail: str = "") -> ToolkitMismatchError:
     """The refusal of a toolkit whose witnesses contradict it, with the files that prove it."""
-    toolkit = bench.toolkit
+    versions = [part.version for part in bench.toolkit.parts if part.name == "nvcc"]
+    stated = " ".join(versions) or bench.toolkit.toolchain
     return ToolkitMismatchError(
-        f"{bench.root} does not compile as the {toolkit.toolchain} that it says it is",
+        f"{bench.root} does not compile as the CUDA {stated} that it says it is",
         problems=problems,
         evidence=_kept(bench, ("*.ptx", "*.cubin")),
         next_step="install that release anew, or name another root: --toolkit /path/to/cuda",

@@ -67,7 +67,7 @@ def read_elf(read: ReadAt, size: int) -> Binary:
     for row in rows:
         if row[1] != _SHT_NOBITS:
             table.inside("a section", row[4], row[5])
-    if rows and not (names < len(rows) and rows[names][1] == _SHT_STRTAB):
+    if sections and not (names < len(rows) and rows[names][1] == _SHT_STRTAB):
         table.damage.append("has a section table without names")
     if not programs and kind in _KINDS:
         table.damage.append("has nothing to load")

@@ -27,7 +27,6 @@ class _Made(msgspec.Struct, frozen=True):
     """Of a provisioned root's manifest, what says which lock it was made from."""
 
     toolchain: str
-    platform: str
 
 
 def identity_of(
@@ -59,6 +58,9 @@ def identity_of(
         locked=_locked(book, toolchain_name, platform),
         provisioned=made.toolchain if made else None,
     )
+    if made and made.toolchain != toolchain_name:
+        text = f"{layout.root} was made from the lock of {made.toolchain}, its nvcc is not of it"
+        layout.problems.append(Problem(kind="damaged", text=text))
     problems = (
         *layout.problems, *_strays(layout), *readings.problems, *_profile(layout),
         *verdict.problems,
@@ -143,7 +145,7 @@ def _strays(layout: Layout) -> Iterator[Problem]:
 
 
 def _toolkit_above(path: Path) -> Path | None:
-    return next((one for one in path.parents if (one / "bin/nvcc").exists()), None)
+    return next((one for one in path.parents if os.access(one / "bin/nvcc", os.F_OK)), None)
 
 
 def _profile(layout: Layout) -> Iterator[Problem]:

@@ -4,54 +4,56 @@ from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+import httpx
 import pypi_simple
 from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from sparkbuild.errors import ToolkitMismatchError
+from sparkbuild.errors import SourceMismatchError, ToolkitMismatchError
+from sparkbuild.files import sha256_bytes
 from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.net.download import Download
 from sparkbuild.toolkit.lock import LockedWheel
 from sparkbuild.toolkit.remote_wheel import RangesIgnoredError, RemoteFile
-from sparkbuild.toolkit.wheel import Wheel, read_wheel
+from sparkbuild.toolkit.wheel import Wheel, damage_refused, read_wheel
 
 IndexFile = pypi_simple.DistributionPackage
 
 
-def read_metadata(file: IndexFile) -> Metadata:
+def read_metadata(file: IndexFile, client: httpx.Client) -> Metadata:
     """METADATA of a small wheel, which is fetched and verified as a whole.
 
     Raises OriginUnavailableError, SourceMismatchError, ArchiveError.
     """
-    with tempfile.TemporaryDirectory(prefix="sparkbuild-lock-") as folder:
-        path = _downloaded(file, Path(folder), _size(file))
-        with path.open("rb") as data:
-            wheel, archive = read_wheel(data, file.filename)
-            text = archive.read(f"{wheel.dist_info}/METADATA")
+    with _opened(file, client) as (source, _):
+        data = source.read()
+    if (found := sha256_bytes(data)) != sha256_of(file):
+        raise SourceMismatchError(
+            f"{file.filename} is not the file that the index names",
+            problems=[f"expected sha256 {sha256_of(file)}", f"found sha256 {found}"],
+            next_step="ask why the file changed; do not lock it",
+        )
+    wheel, archive = read_wheel(io.BytesIO(data), file.filename)
+    with damage_refused(file.filename):
+        text = archive.read(f"{wheel.dist_info}/METADATA")
     return Metadata.from_email(text, validate=False)
 
 
-def read_index_wheel(file: IndexFile) -> tuple[LockedWheel, Wheel]:
+def read_index_wheel(file: IndexFile, client: httpx.Client) -> tuple[LockedWheel, Wheel]:
     """A wheel's lock entry and what it says of itself.
 
     Of a large wheel some hundred KB are fetched, so that its bytes are not verified here; a server
     without range requests is asked for all of it. Raises OriginUnavailableError, ArchiveError, and
     ToolkitMismatchError where the wheel is not the one that the index names.
     """
-    try:
-        with RemoteFile(file.url) as remote:
-            size = remote.size
-            wheel, _ = read_wheel(io.BufferedReader(remote), file.filename)
-    except RangesIgnoredError:
-        size = _size(file)
-        with (
-            tempfile.TemporaryDirectory(prefix="sparkbuild-lock-") as folder,
-            _downloaded(file, Path(folder), size).open("rb") as data,
-        ):
-            wheel, _ = read_wheel(data, file.filename)
+    with _opened(file, client) as (source, size):
+        wheel, _ = read_wheel(source, file.filename)
     project, version = canonicalize_name(str(file.project)), str(Version(str(file.version)))
     problems = []
     if (wheel.project, wheel.version) != (project, version):
@@ -78,17 +80,19 @@ def sha256_of(file: IndexFile) -> str:
     return digest
 
 
-def _downloaded(file: IndexFile, folder: Path, size: int) -> Path:
-    download = Download(folder, file.filename, sha256=sha256_of(file), size=size)
-    return download.fetch(file.url, lambda _done, _total: None)
-
-
-def _size(file: IndexFile) -> int:
-    """The size that the index or the server states."""
-    if file.size is not None:
-        return file.size
+@contextmanager
+def _opened(file: IndexFile, client: httpx.Client) -> Iterator[tuple[IO[bytes], int]]:
+    """A file to be read in places, and its size; downloaded where the server knows no ranges."""
     try:
-        with RemoteFile(file.url) as remote:
-            return remote.size
+        remote = RemoteFile(file.url, client)
     except RangesIgnoredError as error:
-        raise OriginUnavailableError(f"nobody states the size of {file.filename}") from error
+        size = error.size if file.size is None else file.size
+    else:
+        yield io.BufferedReader(remote), remote.size
+        return
+    if size is None:
+        raise OriginUnavailableError(f"nobody states the size of {file.filename}")
+    with tempfile.TemporaryDirectory(prefix="sparkbuild-lock-") as folder:
+        download = Download(Path(folder), file.filename, sha256=sha256_of(file), size=size)
+        with download.fetch(file.url, lambda _done, _total: None).open("rb") as source:
+            yield source, size

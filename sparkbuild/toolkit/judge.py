@@ -251,11 +251,13 @@ def _followers(version: str, members: Sequence[Reading]) -> int:
 
 
 def _builds(readings: Sequence[Reading]) -> Iterator[tuple[str, str]]:
-    """Programs of another compiler build than nvcc's, or of none: a stand-in knows no build."""
+    """Programs of another compiler build than most, or of none: a stand-in knows no build."""
     signed = [one for one in readings if one.part.name in _SIGNED]
-    leader = next((one for one in signed if one.builds), None)
+    named = [one.builds for one in signed if one.builds]
+    most = max(named, key=named.count, default=())
+    leader = next((one for one in signed if one.builds == most), None)
     for one in signed:
-        if leader is not None and one.builds != leader.builds:
+        if leader is not None and one.builds != most:
             says = f"names the build {' and '.join(one.builds)}" if one.builds else "names no build"
-            text = f"{_is(one)} {says}, {_is(leader)} {' and '.join(leader.builds)}"
+            text = f"{_is(one)} {says}, {_is(leader)} {' and '.join(most)}"
             yield one.part.name, text

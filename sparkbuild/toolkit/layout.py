@@ -112,7 +112,7 @@ class _Folders:
         self._layout = layout
         self._root = layout.root
         names = TARGETS.get(layout.machine or "", _ALL_TARGETS)
-        self._targets = [name for name in names if Path(self._root, "targets", name).is_dir()]
+        self._targets = [name for name in names if _is_folder(f"{self._root}/targets/{name}")]
         self._ways: dict[str, list[tuple[str, str]]] = {}
         self._names: dict[str, list[str]] = {}
 
@@ -129,9 +129,9 @@ class _Folders:
     def check_library_folder(self) -> None:
         """Note a missing ``lib64``, which the wheels do not have."""
         root, ways = self._root, ("lib64", *self._below(self._targets, "lib"))
-        if any(Path(root, way).is_dir() for way in ways):
+        if any(_is_folder(f"{root}/{way}") for way in ways):
             return
-        if Path(root, "lib").is_dir():
+        if _is_folder(f"{root}/lib"):
             text = f"{root}/lib64 is missing: CMake and nvcc.profile look for libraries there; "
             text += f"to make it: ln -s lib {root}/lib64"
             self._layout.problems.append(Problem(kind="missing", text=text))
@@ -154,7 +154,7 @@ class _Folders:
             for place in places:
                 full = f"{place}/{rest}" if rest else place
                 real = os.path.realpath(f"{self._root}/{full}")
-                if Path(real).is_dir():
+                if _is_folder(real):
                     self._note_stray(full, real)
                     ways.setdefault(real, full)
             self._ways[folder] = [(place, real) for real, place in ways.items()]
@@ -207,6 +207,11 @@ class _Folders:
             if not inside(target, self._root):
                 self._layout.strays.setdefault(part, target)
                 return
+
+
+def _is_folder(path: str) -> bool:
+    """False also where nobody may look: a root must be told of, not stumbled over."""
+    return os.access(f"{path}/", os.F_OK)
 
 
 def inside(path: str, root: str) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import httpx
 import msgspec
 from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from sparkbuild.errors import SourceUnavailableError, ToolkitMismatchError
 from sparkbuild.manifest import CudaSection, Toolchain
@@ -27,6 +28,7 @@ from sparkbuild.toolkit.lock import (
 )
 from sparkbuild.toolkit.parts import SPECS, canonical, part_digests
 from sparkbuild.toolkit.pins import OTHER_RELEASE, choose_wheel, exactly, pinned
+from sparkbuild.toolkit.remote_wheel import new_client
 from sparkbuild.toolkit.wheel import Wheel
 
 METAPACKAGE: Final = "cuda-toolkit"
@@ -51,8 +53,8 @@ def make_lock(toolchain: Toolchain, version: str | None, progress: Progress) -> 
         raise ToolkitMismatchError(
             f"{toolchain.name} is no CUDA toolchain", next_step="name one: `sparkbuild list`"
         )
-    with _unavailable_refused(toolchain.name):
-        return _Locking(toolchain.name, toolchain.cuda, progress).lock(version)
+    with _unavailable_refused(toolchain.name), new_client() as client:
+        return _Locking(toolchain.name, toolchain.cuda, client, progress).lock(version)
 
 
 def kept_version(lock: Lock | None, *, asked: str | None, update: bool) -> str | None:
@@ -73,9 +75,12 @@ def lock_text(lock: Lock) -> str:
 class _Locking:
     """One lock in the making."""
 
-    def __init__(self, name: str, cuda: CudaSection, progress: Progress) -> None:
+    def __init__(
+        self, name: str, cuda: CudaSection, client: httpx.Client, progress: Progress
+    ) -> None:
         self._name = name
         self._cuda = cuda
+        self._client = client
         self._progress = progress
         self._pages: dict[str, tuple[IndexFile, ...]] = {}
 
@@ -91,7 +96,7 @@ class _Locking:
             read = []
             for chosen in files:
                 self._progress(done, total, chosen.filename)
-                read.append(read_index_wheel(chosen))
+                read.append(read_index_wheel(chosen, self._client))
                 done += 1
             platforms[platform] = locked_platform(read)
         self._progress(total, total, "locked")
@@ -111,19 +116,20 @@ class _Locking:
     def _release(self, version: str | None) -> tuple[IndexFile, Metadata]:
         """The metapackage's wheel and what it requires."""
         wheels = [file for file in self._page(METAPACKAGE) if file.package_type == "wheel"]
-        offered = {Version(file.version): file for file in wheels if file.version}
+        offered = {v: file for file in wheels if (v := _version(file.version)) is not None}
         if version is not None:
-            if Version(version) not in offered:
+            asked = _version(version)
+            if asked not in offered:
                 known = ", ".join(str(other) for other in sorted(offered))
                 raise self._refused(f"the index has no {METAPACKAGE} {version}", [f"has: {known}"])
-            candidates = [Version(version)]
+            candidates = [asked]
         else:
             release = SpecifierSet(f"=={Version(self._cuda.nvcc).major}.*")
             usable = (v for v in offered if v in release and not offered[v].is_yanked)
             candidates = sorted((v for v in usable if not v.is_prerelease), reverse=True)
         seen = []
         for candidate in candidates:
-            metadata = read_metadata(offered[candidate])
+            metadata = read_metadata(offered[candidate], self._client)
             _, pins = _asked(metadata, "cuda-nvcc", PLATFORMS[0])
             if pins and exactly(pins, self._cuda.nvcc):
                 return offered[candidate], metadata
@@ -168,6 +174,13 @@ def locked_platform(wheels: Iterable[tuple[LockedWheel, Wheel]]) -> LockedPlatfo
     missing = tuple(spec.name for spec in SPECS if spec.name not in parts)
     files = tuple(locked for locked, _ in read)
     return LockedPlatform(wheels=files, parts=parts, missing=missing)
+
+
+def _version(text: str | None) -> Version | None:
+    try:
+        return Version(text or "")
+    except InvalidVersion:
+        return None
 
 
 def _asked(release: Metadata, part: str, platform: Platform) -> tuple[str, SpecifierSet | None]:

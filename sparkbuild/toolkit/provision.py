@@ -120,6 +120,8 @@ class _Job:
         if old.exists() and not self._root.exists():
             old.rename(self._root)
         shutil.rmtree(old, ignore_errors=True)
+        for half_written in self._root.parent.glob(f".{beside(self._root, 'seal').name}.*"):
+            half_written.unlink()
 
     def _still_good(self, known: Installed) -> bool:
         """True where the root is the one asked for and nothing of it changed."""

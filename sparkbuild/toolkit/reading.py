@@ -88,8 +88,8 @@ def read_part(
     """One part of a root; ``prefer`` is the toolchain whose word counts first for its version."""
     files = layout.files.get(part.name, [])
     if not files:
-        places = ", ".join(f"{layout.root}/{place}" for place in part.files)
-        return None, [Problem(kind="missing", text=f"{part.name} is missing: no {places}")]
+        text = f"{part.name} is missing: there is no {layout.root}/{part.files[0]}"
+        return None, [Problem(kind="missing", text=text)]
     problems = [*_damage(part, files, studied), *_duplicates(files, studied)]
     known = {file: found for file in files if not isinstance(found := studied[file.real], OSError)}
     if len(known) < len(files):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
@@ -29,7 +28,16 @@ _RANGE: Final = re.compile(r"bytes (?P<start>\d+)-(?P<end>\d+)/(?P<size>\d+)")
 
 
 class RangesIgnoredError(Exception):
-    """The server sends whole files only."""
+    """The server sends whole files only; ``size`` is this one's, where it says so."""
+
+    def __init__(self, size: int | None) -> None:
+        super().__init__("the server knows no ranges")
+        self.size = size
+
+
+def new_client() -> httpx.Client:
+    """A client for many files: to make one costs more than to read a wheel's end."""
+    return httpx.Client(timeout=_TIMEOUT, follow_redirects=True)
 
 
 class RemoteFile(io.RawIOBase):
@@ -39,33 +47,16 @@ class RemoteFile(io.RawIOBase):
     Raises RangesIgnoredError from the start, OriginUnavailableError from the start or any read.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, client: httpx.Client) -> None:
         super().__init__()
         self._url = url
-        self._client = httpx.Client(timeout=_TIMEOUT, follow_redirects=True)
+        self._client = client
         self._at = 0
         self.fetched = 0
         self._etag = ""
         self._blocks: dict[int, bytes] = {}
-        self.size = 0
-        try:
-            start, tail, self.size = self._ask(f"bytes=-{_TAIL}")
-        except BaseException:
-            self._client.close()
-            raise
+        start, tail, self.size = self._ask(f"bytes=-{_TAIL}")
         self._blocks[start] = tail
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._client.close()
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def readable(self) -> bool:
         """Always."""
@@ -135,7 +126,8 @@ class RemoteFile(io.RawIOBase):
 
     def _check(self, response: httpx.Response) -> None:
         if response.status_code == httpx.codes.OK:
-            raise RangesIgnoredError(shown(self._url))
+            length = response.headers.get("Content-Length", "")
+            raise RangesIgnoredError(int(length) if length.isdecimal() else None)
         if response.status_code != _PARTIAL:
             text = f"{shown(self._url)}: HTTP status {response.status_code}"
             raise OriginUnavailableError(text)

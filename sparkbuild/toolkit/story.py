@@ -92,8 +92,10 @@ def differences(toolkit: Toolkit, told: Told, witnesses: Witnesses) -> Iterator[
     for name, note in witnesses.cubins.items():
         yield from _against_part(toolkit, "ptxas", note.version, f"the note of {name}")
         yield from _builds(told, "ptxas", note.build, name)
-    for name, table in witnesses.tables.items():
-        yield from _headers(toolkit, name, table)
+    # Every pass normally sees the same: it is told once.
+    passes = {tuple(table.values()): name for name, table in [*witnesses.tables.items()][::-1]}
+    for name in sorted(passes.values()):
+        yield from _headers(toolkit, name, witnesses.tables[name])
 
 
 def unfinished(toolkit: Toolkit, witnesses: Witnesses) -> Iterator[str]:

@@ -11,7 +11,9 @@ from typing import Final
 import msgspec
 
 from sparkbuild import files
+from sparkbuild.errors import HostError
 from sparkbuild.toolkit.model import Toolkit, Trial
+from sparkbuild.toolkit.versions import thousands
 
 SOURCES: Final = (
     "attempt.py", "bench.py", "cubin.py", "dryrun.py", "failure.py", "preprocessed.py", "ptx.py",
@@ -45,23 +47,22 @@ def try_toolkit(toolkit: Toolkit, *, folder: Path) -> Trial:
     """
     if toolkit.kind != "cuda" or toolkit.root is None:
         raise ValueError(f"{toolkit.toolchain} has no CUDA compiler to try")
-    key = _key(toolkit)
+    key, folder = key_of(toolkit), folder.absolute()
     kept = folder / f"{key}.json"
-    passed = known(kept)
-    if passed is not None:
-        return passed
-    with files.exclusive(folder / f"{key}.lock", what="a toolkit's trial", wait=WAIT) as handle:
-        passed = known(kept)
-        if passed is not None:
-            return passed
-        # Reading cubins costs an import that a known pass does not need.
-        from sparkbuild.toolkit.attempt import attempt  # noqa: PLC0415
+    trial = known(kept)
+    if trial is None:
+        with files.exclusive(folder / f"{key}.lock", what="a toolkit's trial", wait=WAIT) as handle:
+            trial = known(kept)  # another make may have tried it meanwhile
+            if trial is None:
+                # Reading cubins costs an import that a known pass does not need.
+                from sparkbuild.toolkit.attempt import attempt  # noqa: PLC0415
 
-        place = folder / key
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        trial, used = attempt(toolkit, place, keep_open=(handle,))
-        keep(kept, trial, used)
+                place = folder / key
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir(parents=True)
+                trial, used = attempt(toolkit, place, keep_open=(handle,))
+                keep(kept, trial, used)
+    _check_driver(trial)
     return trial
 
 
@@ -83,7 +84,8 @@ def known(path: Path) -> Trial | None:
     return passed.trial if same else None
 
 
-def _key(toolkit: Toolkit) -> str:
+def key_of(toolkit: Toolkit) -> str:
+    """Name of a trial: digest of all that is known before it begins."""
     code = {name: files.sha256_file(Path(__file__).with_name(name)) for name in SOURCES}
     parts = {
         "toolkit": toolkit.identity,
@@ -95,6 +97,18 @@ def _key(toolkit: Toolkit) -> str:
         "code": code,
     }
     return files.digest_of(parts)[:16]
+
+
+def _check_driver(trial: Trial) -> None:
+    """A driver of an older major release cannot run what the toolkit makes; none is no limit."""
+    if 0 < (trial.driver or 0) // 1000 < trial.cudart // 1000:
+        wanted, limit = thousands(trial.cudart), thousands(trial.driver or 0)
+        raise HostError(
+            f"this machine's driver is for CUDA {limit}, the toolkit is CUDA {wanted}",
+            problems=[f"driver: expected CUDA {trial.cudart // 1000}.0 or newer, found {limit}"],
+            evidence=[Path(trial.folder) / "trial.log"],
+            next_step="update the NVIDIA driver, or choose a toolkit of its major release",
+        )
 
 
 def _text(path: Path) -> str:

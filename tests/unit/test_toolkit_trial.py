@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkbuild.errors import HostError
 from sparkbuild.toolkit import trial
 from sparkbuild.toolkit.cubin import CubinNote, object_targets, read_note
 from sparkbuild.toolkit.dryrun import Plan, absolute_paths, foreign, read_plan
@@ -424,6 +425,35 @@ def test_a_pass_of_somebody_who_left_files_out_is_none(tmp_path: Path) -> None:
     whole["files"] = []
     (tmp_path / "pass.json").write_text(json.dumps(whole))
     assert trial.known(tmp_path / "pass.json") is None
+
+
+@pytest.mark.parametrize(
+    ("driver", "refused"),
+    [(0, False), (None, False), (12080, True), (13000, False), (14010, False)],
+)
+def test_the_driver_s_limit_is_asked_of_a_known_pass_too(
+    driver: int | None, refused: bool, tmp_path: Path
+) -> None:
+    _, passed = kept_pass(tmp_path)
+    cuda = toolkit()
+    found = msgspec.structs.replace(passed, driver=driver)
+    trial.keep(tmp_path / f"{trial.key_of(cuda)}.json", found, [])
+    if not refused:
+        assert trial.try_toolkit(cuda, folder=tmp_path) == found
+        return
+    with pytest.raises(HostError, match=r"driver is for CUDA 12\.8, the toolkit is CUDA 13\.0"):
+        trial.try_toolkit(cuda, folder=tmp_path)
+
+
+def test_every_part_of_the_key_counts() -> None:
+    cuda = toolkit()
+    others = [
+        toolkit(cicc="13.2.78"),
+        msgspec.structs.replace(cuda, root="/opt/other"),
+        msgspec.structs.replace(cuda, architectures=("121a", "90")),
+        msgspec.structs.replace(cuda, host=msgspec.structs.replace(cuda.host, cxx="/opt/c++")),
+    ]
+    assert len({trial.key_of(each) for each in [cuda, *others]}) == 5
 
 
 def test_every_module_that_decides_is_in_the_key() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess  # noqa: TID251 - asks for a namespace
 from pathlib import Path
 from typing import cast
 
@@ -51,3 +53,64 @@ def other_parts(real_work: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     place = tmp_path_factory.mktemp("other") / "cuda-13.2.0"
     unpack(fetched.files, place)
     return place
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    """Written by any program of ``poison`` that is started."""
+    return tmp_path / "poison" / "was-here"
+
+
+@pytest.fixture
+def poison(tmp_path: Path, marker: Path) -> dict[str, str]:
+    """The environment of a shell that points every compiler, linker and CMake at a false toolkit.
+
+    Its header does not compile, its libraries are no libraries, its programs leave ``marker``.
+    """
+    root = tmp_path / "poison"
+    for folder in ("bin", "include", "lib64"):
+        (root / folder).mkdir(parents=True)
+    for name in ("cuda_runtime.h", "cuda_runtime_api.h", "cmath", "stdio.h"):
+        (root / "include" / name).write_text("#error poisoned\n")
+    for name in ("libcudart.so", "libcudart.so.13", "libcublas.so", "libc.so", "libstdc++.so"):
+        (root / "lib64" / name).write_text("poisoned\n")
+    for name in ("nvcc", "ptxas", "cicc", "fatbinary", "cudafe++", "c++", "g++", "cc", "ld", "as",
+                 "launcher", "nvcc.profile"):  # fmt: skip
+        program = root / "bin" / name
+        program.write_text(f"#!/bin/sh\necho {name} >> {marker}\nexit 1\n")
+        program.chmod(0o755)
+    (root / "toolchain.cmake").write_text('message(FATAL_ERROR "poisoned")\n')
+    folders = {
+        "LD_LIBRARY_PATH": "lib64", "LIBRARY_PATH": "lib64", "LD_RUN_PATH": "lib64",
+        "CPATH": "include", "C_INCLUDE_PATH": "include", "CPLUS_INCLUDE_PATH": "include",
+        "COMPILER_PATH": "bin", "GCC_EXEC_PREFIX": "bin/", "NVVMIR_LIBRARY_DIR": "lib64",
+        "CICC_PATH": "bin", "CUDA_PATH": "", "CUDA_HOME": "", "CUDA_ROOT": "", "CUDA_BIN_PATH": "",
+        "CUDA_TOOLKIT_ROOT_DIR": "", "CUDAToolkit_ROOT": "", "CMAKE_PREFIX_PATH": "", "TOP": "",
+        "CMAKE_INCLUDE_PATH": "include", "CMAKE_LIBRARY_PATH": "lib64", "CMAKE_PROGRAM_PATH": "bin",
+        "CUDACXX": "bin/nvcc", "CUDAHOSTCXX": "bin/c++", "NVCC_CCBIN": "bin/c++", "CC": "bin/cc",
+        "CXX": "bin/c++", "LD": "bin/ld", "CMAKE_TOOLCHAIN_FILE": "toolchain.cmake",
+        "CMAKE_CUDA_COMPILER_LAUNCHER": "bin/launcher", "CMAKE_C_COMPILER_LAUNCHER": "bin/launcher",
+        "CMAKE_CXX_COMPILER_LAUNCHER": "bin/launcher", "CMAKE_CUDA_COMPILER": "bin/nvcc",
+    }  # fmt: skip
+    flags = f"-I{root}/include -DPOISONED"
+    texts = {
+        "CFLAGS": flags, "CXXFLAGS": flags, "CPPFLAGS": flags, "CUDAFLAGS": flags,
+        "LDFLAGS": f"-L{root}/lib64 -lpoison", "NVCC_PREPEND_FLAGS": flags,
+        "NVCC_APPEND_FLAGS": "-Xptxas -O0 --poisoned", "CUDAARCHS": "50",
+        "CMAKE_GENERATOR": "Xcode", "CMAKE_BUILD_TYPE": "Debug", "INCLUDES": flags,
+        "PTXAS_FLAGS": "--poisoned",
+        "PATH": f"{root}/bin{os.pathsep}{os.environ['PATH']}", "HOME": str(root),
+    }  # fmt: skip
+    return {**{name: f"{root}/{place}" for name, place in folders.items()}, **texts}
+
+
+@pytest.fixture
+def offline() -> list[str]:
+    """The beginning of a command line that runs the rest without any network."""
+    try:
+        done = subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if done.returncode:
+        pytest.skip(f"unshare -rn: {done.stderr.decode().strip()}")
+    return ["unshare", "-rn"]

@@ -1,6 +1,6 @@
 """Parts of different releases under one root: every one is refused, with both versions."""
 
-from itertools import permutations
+from itertools import combinations, permutations
 
 import pytest
 
@@ -118,6 +118,24 @@ def test_the_real_locks_tell_every_pair_of_releases_apart_where_bytes_differ() -
     assert ("cicc", "cuda-13.2.0", "cuda-13.2.1") not in identical
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("cuda-13.0", "cuda-13.2.0"), ("cuda-13.2.0", "cuda-13.2.1")]
+)
+def test_every_two_parts_of_another_release_are_both_named(ours: str, theirs: str) -> None:
+    book = read_book(find_recipes(None))
+    mine, other = _locked_readings(book, ours), _locked_readings(book, theirs)
+    for pair in combinations([name for name in NAMES if name != "nvcc"], 2):
+        verdict = judge(
+            list({**mine, **{name: other[name] for name in pair}}.values()),
+            platform="linux-x86_64",
+            toolchain=book.toolchains[ours],
+            locked=book.locked(ours, "linux-x86_64"),
+        )
+        differing = {name for name in pair if mine[name].part.sha256 != other[name].part.sha256}
+        named = {problem.text.partition(" is of ")[0] for problem in verdict.problems}
+        assert named == differing
+
+
 def test_all_that_is_wrong_is_said_at_once(world: World) -> None:
     root = world.copy(R130)
     swap(root, "ptxas", world.root(R1320))
@@ -219,3 +237,11 @@ def test_headers_that_are_another_platforms_though_of_the_same_release(world: Wo
     )
     assert [problem.kind for problem in verdict.problems] == ["mixed"]
     assert "that of linux-aarch64" in verdict.problems[0].text
+
+
+def test_a_provisioned_root_that_became_another_release(world: World) -> None:
+    root = world.copy(R1321)
+    (root / "sparkbuild-toolkit.json").write_text('{"toolchain": "cuda-13.0"}')
+    identity = world.identity(root)
+    assert (identity.state, identity.toolchain) == ("incomplete", "cuda-13.2.1")
+    assert "was made from the lock of cuda-13.0, its nvcc is not of it" in texts(identity)
