@@ -46,7 +46,7 @@ SPECS: Final = (
     Spec(name="nvlink", kind="program", group="compiler", project="cuda-nvcc",
          files=("bin/nvlink",)),
     Spec(name="crt headers", kind="headers", group="compiler", project="cuda-crt",
-         files=("include/crt/*",)),
+         files=("include/crt/*.h", "include/crt/*.hpp")),
     Spec(name="cudart headers", kind="headers", group="runtime", project="cuda-runtime",
          files=("include/cuda_runtime_api.h", "include/cuda_runtime.h", "include/cuda.h",
                 "include/driver_types.h", "include/vector_types.h", "include/cuda_fp16.h",
