@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sparkbuild.build.model import Binaries, BinaryFacts, Configuration
-from sparkbuild.files import digest_of
+from sparkbuild.files import DigestCache, digest_of
 from sparkbuild.job import Held, Job, Known
 from sparkbuild.package.model import Wheel
 from sparkbuild.smoke.model import SmokeReport
@@ -103,7 +103,13 @@ def inspect_stage(
     def action() -> BinaryFacts:
         from sparkbuild.build.inspect import inspect
 
-        return inspect(binaries, toolkit, tree, log=place.log("inspect"))
+        return inspect(
+            binaries,
+            toolkit,
+            tree,
+            log=place.log("inspect"),
+            digest=DigestCache(job.work.digests).sha256,
+        )
 
     def describe(facts: BinaryFacts) -> Outcome:
         targets = sorted({target for binary in facts.binaries for target in binary.sm_targets})
@@ -111,6 +117,7 @@ def inspect_stage(
         return Outcome(
             summary=f"{len(facts.binaries)} files, {facts.version_line}{gpu}",
             evidence=(place.log("inspect"),),
+            notes=facts.notes,
         )
 
     return job.runner.resumable(

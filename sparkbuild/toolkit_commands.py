@@ -144,9 +144,11 @@ def install(
     Needs no root rights. What is downloaded is kept: a cut line or a Ctrl-C costs nothing, and a
     second install needs no network.
     """
+    from sparkbuild.files import DigestCache
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
     from sparkbuild.toolkit.book import read_book
+    from sparkbuild.toolkit.identify import identity_of
     from sparkbuild.toolkit.provision import install as provision
     from sparkbuild.toolkit.tree import default_root
 
@@ -159,16 +161,20 @@ def install(
     screen = console(stderr=as_json)
     with Live(screen) as live:
         live.started(f"toolkit {toolchain.name}")
+        book = read_book(known)
         made = provision(
-            read_book(known),
+            book,
             toolchain.name,
             platform,
             root=root,
             downloads=workspace.downloads,
             progress=live.progress,
         )
+        live.progress(0, 0, "reading every part")
+        identity = identity_of(Path(made.root), book, DigestCache(workspace.digests))
     facts = {
-        "root": str(made.root),
+        "root": made.root,
+        "state": identity.state,
         "files": made.files,
         "size": made.size,
         "downloaded": made.downloaded,
@@ -181,7 +187,10 @@ def install(
         print_json(facts)
         return
     words = "was there already" if made.reused else "made"
-    screen.print(f"{made.root} {words}", highlight=False, soft_wrap=True)
+    heading = (
+        f"{made.root} {words}: {toolchain.name}, {len(identity.parts)} parts, {identity.state}"
+    )
+    screen.print(heading, highlight=False, soft_wrap=True)
     size = f"{made.files} files, {made.size / 1e6:.0f} MB, {made.downloaded / 1e6:.0f} MB fetched"
     screen.print(f"  {size}", highlight=False)
     licence = f"  licence: {made.licence}; by using it you accept its texts in {made.root}/licenses"
@@ -194,16 +203,22 @@ def install(
 @click.argument("names", nargs=-1, metavar="[RELEASE]...")
 @click.option("--check", is_flag=True, help="Write nothing; exit code 4 where a lock would change.")
 @click.option("--version", metavar="VERSION", help="Version of the metapackage to lock.")
+@click.option("--update", is_flag=True, help="Lock the newest one that pins the same nvcc.")
 @RECIPES
 @JSON
 def lock(
-    names: tuple[str, ...], check: bool, version: str | None, recipes: Path | None, as_json: bool
+    names: tuple[str, ...],
+    check: bool,
+    version: str | None,
+    update: bool,
+    recipes: Path | None,
+    as_json: bool,
 ) -> None:
     """Ask the package index what a release consists of, and write its lock into the recipes.
 
     Wheels by digest for each platform, and the digest of every part that identity looks at. All
     CUDA toolchains of the recipes are locked where none is named. A lock that exists keeps its
-    metapackage unless --version names another.
+    metapackage unless --version or --update says otherwise.
     """
     from sparkbuild.errors import ManifestError
     from sparkbuild.files import write_atomic
@@ -221,7 +236,7 @@ def lock(
         for chain in chains:
             live.started(f"lock {chain.name}")
             had = book.locks.get(chain.name)
-            made = make_lock(chain, kept_version(had, asked=version, update=False), live.progress)
+            made = make_lock(chain, kept_version(had, asked=version, update=update), live.progress)
             if made != had:
                 changed[chain.name] = str(lock_path(known, chain.name))
                 if not check:

@@ -42,7 +42,7 @@ KILLS: tuple[tuple[str | None, float], ...] = (
 def pytest_configure(config: pytest.Config) -> None:
     """Tests never see a user's shell: the product builds its own environments from this one."""
     for name in [name for name in os.environ if name.startswith(("SPARKBUILD_", "LLAMA_"))]:
-        if name != "SPARKBUILD_TEST_WORK":
+        if not name.startswith("SPARKBUILD_TEST_"):
             del os.environ[name]
     # A shell that starts tests in the background ignores Ctrl-C for all below it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

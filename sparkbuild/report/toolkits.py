@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
+from msgspec import structs
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,8 @@ _STYLES: Final[dict[State, str]] = {
     "unknown": "yellow",
 }
 _DIGEST_DIGITS: Final = 12
+_LISTED: Final = 3
+"""Problems of each root that a list shows; `toolkit show` has them all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ class _One:
         yield _parts(found, ink)
         yield from _remarks(found, ink)
         for advisory in self.warned:
-            word = "known bad" if advisory.refuses else "warning"
+            word = "known bad" if advisory.refuses else "reported"
             text = ink.text(f"{word} ({advisory.id}): {advisory.effect}")
             yield item("!", text, "bold red" if advisory.refuses else "yellow")
 
@@ -95,7 +98,13 @@ class _All:
             heading.append_text(ink.text(f"{found.toolchain or 'unknown':<12} {version:<16} "))
             yield heading.append_text(ink.text(found.root, "bold", whole=True))
             yield ink.labelled("found as", ", ".join(listed.where), "dim")
-            yield from _remarks(found, ink)
+            shown = found.problems[:_LISTED]
+            yield from _remarks(structs.replace(found, problems=shown, notes=()), ink)
+            more = len(found.problems) - len(shown)
+            if more:
+                yield ink.labelled(
+                    "", f"and {more} more: sparkbuild toolkit show {found.root}", "dim"
+                )
         if self.lines:
             yield Text("")
         for line in self.lines:

@@ -15,7 +15,8 @@ class Advisory(Table, frozen=True):
     """One defect: the part and versions that have it, the targets it strikes, and the proof.
 
     ``versions`` are exact part versions. ``architectures`` are names such as ``121a``; empty
-    means every target. ``action``: ``refuse`` what was proved, ``warn`` of what was reported.
+    means every target. ``action``: ``refuse`` what was proved; ``warn`` of what the maker
+    states; ``note`` (shown by ``toolkit show`` only) what was reported and not met in llama.cpp.
     """
 
     id: AdvisoryId
@@ -24,7 +25,7 @@ class Advisory(Table, frozen=True):
     effect: str
     evidence: tuple[str, ...]
     source: tuple[str, ...]
-    action: Literal["refuse", "warn"]
+    action: Literal["refuse", "warn", "note"]
     architectures: tuple[str, ...] = ()
     tensor_types: tuple[str, ...] = ()
 

@@ -105,7 +105,7 @@ def read_part(
     chosen = next((one for one in origins if one.toolchain == prefer), next(iter(origins), None))
     version, read_from = stated or UNSTATED, source if stated else "digest only"
     if chosen is not None:
-        version, read_from = chosen.version, f"bytes known from the lock of {chosen.toolchain}"
+        version, read_from = chosen.version, f"lock of {chosen.toolchain}"
     reading = Reading(
         part=Part(
             name=part.name,

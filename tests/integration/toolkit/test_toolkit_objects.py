@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sparkbuild.toolkit.identify import identity_of
 
 from sparkbuild import process
 from sparkbuild.build import fatbin, surroundings
@@ -25,6 +24,7 @@ from sparkbuild.build.tools import Tools, find_tools, with_cache
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import current_platform, find_recipes
 from sparkbuild.toolkit.book import Book, read_book
+from sparkbuild.toolkit.identify import identity_of
 from sparkbuild.toolkit.model import Toolkit
 from sparkbuild.toolkit.provision import install
 from sparkbuild.toolkit.select import choose, settle
@@ -94,8 +94,10 @@ def test_a_good_release_compiles_real_objects_for_gb10_through_the_cache(
     assert toolkit.architectures == ("121a",)
     patchset, _ = find_recipes(None).patchset("vision")
     tools = with_cache(find_tools(), tmp_path / "cache", toolkit)
-    configuration = configure(patchset, toolkit, real_tree, tools=tools,
-                              binary_dir=tmp_path / "cmake", log=tmp_path / "configure.log")  # fmt: skip
+    configuration = configure(
+        patchset, toolkit, real_tree, tools=tools,
+        binary_dir=tmp_path / "cmake", log=tmp_path / "configure.log",
+    )  # fmt: skip
     assert configuration.cuda_toolkit_version == toolkit.part("nvcc").version
     assert configuration.cuda_architectures == ("121a",)
 
