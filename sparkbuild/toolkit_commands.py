@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import rich_click as click
 from click import get_current_context
+from rich.markup import escape
 
 from sparkbuild.console import JSON, RECIPES, WORK, answer, console, print_json
+from sparkbuild.report.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sparkbuild.manifest import Recipes, Toolchain
     from sparkbuild.report.toolkits import Listed
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from sparkbuild.toolkit.cmake_view import CMakeChoice
     from sparkbuild.toolkit.lock import Platform
     from sparkbuild.toolkit.model import Identity
+    from sparkbuild.toolkit.provision import Provisioned
     from sparkbuild.workspace import Workspace
 
 _ARCH = click.option(
@@ -172,31 +175,11 @@ def install(
         )
         live.progress(0, 0, "reading every part")
         identity = identity_of(Path(made.root), book, DigestCache(workspace.digests))
-    facts = {
-        "root": made.root,
-        "state": identity.state,
-        "files": made.files,
-        "size": made.size,
-        "downloaded": made.downloaded,
-        "reused": made.reused,
-        "licence": made.licence,
-        "licence_texts": f"{made.root}/licenses",
-        "notes": list(made.notes),
-    }
     if as_json:
-        print_json(facts)
+        print_json(_installed(made, identity))
         return
-    words = "was there already" if made.reused else "made"
-    heading = (
-        f"{made.root} {words}: {toolchain.name}, {len(identity.parts)} parts, {identity.state}"
-    )
-    screen.print(heading, highlight=False, soft_wrap=True)
-    size = f"{made.files} files, {made.size / 1e6:.0f} MB, {made.downloaded / 1e6:.0f} MB fetched"
-    screen.print(f"  {size}", highlight=False)
-    licence = f"  licence: {made.licence}; by using it you accept its texts in {made.root}/licenses"
-    screen.print(licence, highlight=False, soft_wrap=True)
-    for note in made.notes:
-        live.note(note)
+    for line in _told(made, identity):
+        screen.print(line, highlight=False, soft_wrap=True)
 
 
 @toolkit_group.command("lock")
@@ -245,6 +228,30 @@ def lock(
     answer(facts, as_json=as_json, out=screen)
     if check and changed:
         get_current_context().exit(ManifestError.exit_code)
+
+
+def _installed(made: Provisioned, identity: Identity) -> dict[str, object]:
+    return {
+        "root": made.root,
+        "state": identity.state,
+        "files": made.files,
+        "size": made.size,
+        "downloaded": made.downloaded,
+        "reused": made.reused,
+        "licence": made.licence,
+        "licence_texts": f"{made.root}/licenses",
+        "notes": list(made.notes),
+    }
+
+
+def _told(made: Provisioned, identity: Identity) -> Iterator[str]:
+    words = "was there already" if made.reused else "made"
+    whole = f"{identity.toolchain}, {len(identity.parts)} parts, {identity.state}"
+    yield f"{made.root} {words}: {whole}"
+    yield f"  {made.files} files, {made.size / 1e6:.0f} MB, {made.downloaded / 1e6:.0f} MB fetched"
+    yield f"  licence: {made.licence}; by using it you accept its texts in {made.root}/licenses"
+    for note in made.notes:
+        yield f"  [yellow]![/] {escape(visible(note))}"
 
 
 def _sentence(choice: CMakeChoice) -> str:

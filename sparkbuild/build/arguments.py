@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sparkbuild.build.cache import CompileCache
 from sparkbuild.build.tools import Tools, find_tools
 from sparkbuild.errors import ConfigureError
 from sparkbuild.files import digest_of
@@ -44,8 +45,8 @@ class Places:
     c: str
     cxx: str
     toolkit: str
-    launcher: str = ""
-    """sccache, where a compile cache is used."""
+    launchers: tuple[tuple[str, str], ...] = ()
+    """Language and program where compilers are started through a compile cache."""
 
 
 PLACEHOLDERS: Final = Places(
@@ -58,7 +59,14 @@ PLACEHOLDERS: Final = Places(
 )
 
 
-def places(toolkit: Toolkit, *, source: str, binary: str, ninja: str, launcher: str = "") -> Places:
+def places(
+    toolkit: Toolkit,
+    *,
+    source: str,
+    binary: str,
+    ninja: str,
+    cache: CompileCache | None = None,
+) -> Places:
     """The real places of a build."""
     return Places(
         source=source,
@@ -67,7 +75,7 @@ def places(toolkit: Toolkit, *, source: str, binary: str, ninja: str, launcher: 
         c=toolkit.host.c,
         cxx=toolkit.host.cxx,
         toolkit=toolkit.root or "",
-        launcher=launcher,
+        launchers=tuple((name, str(cache.program)) for name in cache.languages) if cache else (),
     )
 
 
@@ -100,7 +108,8 @@ def build_key(
     ``tools`` are those of this installation where none are given.
     """
     tools = tools or find_tools()
-    where = replace(PLACEHOLDERS, launcher="<launcher>") if tools.cache else PLACEHOLDERS
+    languages = tools.cache.languages if tools.cache else ()
+    where = replace(PLACEHOLDERS, launchers=tuple((name, "<cache>") for name in languages))
     return digest_of(
         {
             "version": KEY_VERSION,
@@ -140,9 +149,7 @@ def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
         "CMAKE_MODULE_LINKER_FLAGS": LINKER_FLAGS,
         "CMAKE_SHARED_LINKER_FLAGS": LINKER_FLAGS,
     }
-    languages = ("C", "CXX", "CUDA") if toolkit.kind == "cuda" else ("C", "CXX")
-    if where.launcher:
-        own |= {f"CMAKE_{name}_COMPILER_LAUNCHER": where.launcher for name in languages}
+    own |= {f"CMAKE_{name}_COMPILER_LAUNCHER": program for name, program in where.launchers}
     if toolkit.kind == "cuda":
         own |= {
             "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{a}-real" for a in toolkit.architectures),

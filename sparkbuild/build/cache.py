@@ -2,7 +2,9 @@
 
 sccache caches nvcc by its steps and counts cicc and ptxas in their keys. That rests on what it
 knows of nvcc, so every toolkit identity, which holds the digest of each part, also gets a folder
-of its own: a part that changes finds an empty cache.
+of its own: a part that changes finds an empty cache. What sccache knows of nvcc can also be too
+old (0.16 loses the cicc step of nvcc 13.5), so it is tried first; where it fails, CUDA is compiled
+without it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,7 @@ import msgspec
 
 from sparkbuild import process
 from sparkbuild.errors import HostError
+from sparkbuild.files import write_atomic
 from sparkbuild.toolkit.model import Toolkit
 
 _PATIENCE: Final = 20.0
@@ -27,12 +30,18 @@ _PATIENCE: Final = 20.0
 _IDENTITY_DIGITS: Final = 16
 
 
+_ONE_KERNEL: Final = "__global__ void f(float * x) { x[threadIdx.x] *= 2.0f; }\n"
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileCache:
-    """sccache's program, and the folder that belongs to one toolkit."""
+    """sccache's program, the folder that belongs to one toolkit, and whether it can drive nvcc."""
 
     program: Path
     folder: Path
+    languages: tuple[str, ...] = ("C", "CXX", "CUDA")
+    note: str = ""
+    """Why CUDA is compiled without it, where it has a compiler."""
 
 
 class CacheUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +51,52 @@ class CacheUse(msgspec.Struct, frozen=True, kw_only=True):
     misses: int = 0
 
 
+class _Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What one version of sccache made of one toolkit's nvcc: nothing, or its complaint."""
+
+    sccache: str
+    complaint: str
+
+
 def compile_cache(root: Path, toolkit: Toolkit) -> CompileCache:
-    """The cache of ``toolkit`` below ``root``. Raises HostError where sccache is missing."""
+    """The cache of ``toolkit`` below ``root``, tried with its nvcc where it has one.
+
+    Raises HostError where sccache is missing or does not start.
+    """
     folder = root.absolute() / toolkit.identity[:_IDENTITY_DIGITS]
-    return CompileCache(program=process.python_program("sccache"), folder=folder)
+    cache = CompileCache(program=process.python_program("sccache"), folder=folder)
+    if toolkit.root is None:
+        return replace(cache, languages=("C", "CXX"))
+    version = process.capture([str(cache.program), "--version"]).stdout.strip()
+    record = folder / "nvcc.json"
+    try:
+        tried = msgspec.json.decode(record.read_bytes(), type=_Tried)
+    except (OSError, msgspec.DecodeError):
+        tried = _Tried(sccache="", complaint="")
+    if tried.sccache != version:
+        tried = _Tried(sccache=version, complaint=_complaint(cache, toolkit))
+        write_atomic(record, msgspec.json.encode(tried))
+    if not tried.complaint:
+        return cache
+    nvcc = toolkit.part("nvcc").version
+    note = f"{version} cannot drive nvcc {nvcc} ({tried.complaint}): CUDA is compiled without it"
+    return replace(cache, languages=("C", "CXX"), note=note)
+
+
+def _complaint(cache: CompileCache, toolkit: Toolkit) -> str:
+    """Compile one kernel through the cache: an empty text, or the last line of what was said."""
+    arch = toolkit.architectures[0]
+    with tempfile.TemporaryDirectory(prefix="sparkbuild-") as name:
+        place = Path(name)
+        (place / "one.cu").write_text(_ONE_KERNEL)
+        env = process.environment(extra={"HOME": name})
+        argv = [str(cache.program), f"{toolkit.root}/bin/nvcc", "-ccbin", toolkit.host.cxx,
+                f"--generate-code=arch=compute_{arch},code=[sm_{arch}]",
+                "-c", "one.cu", "-o", "one.o"]  # fmt: skip
+        with serving(cache, env, log=place / "cache.log") as reached:
+            done = process.run(argv, log=place / "one.log", env=reached, cwd=place)
+        lines = [line for line in done.tail.splitlines() if line.strip()]
+        return "" if done.returncode == 0 else (lines or [f"status {done.returncode}"])[0]
 
 
 @contextlib.contextmanager

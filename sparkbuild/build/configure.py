@@ -54,7 +54,7 @@ def configure(
         source=tree.directory,
         binary=str(binary_dir),
         ninja=str(tools.ninja),
-        launcher=str(tools.cache.program) if tools.cache else "",
+        cache=tools.cache,
     )
     argv = arguments.configure_arguments(patchset, toolkit, where)
     env = surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx])
@@ -75,8 +75,12 @@ def configure(
         cuda_architectures=_architectures(patchset, reply),
         openssl=openssl,
         artifacts=reply.artifacts(patchset.build.targets),
-        warnings=enforce.remaining_warnings(prose),
+        warnings=(*enforce.remaining_warnings(prose), *_uncached(tools)),
     )
+
+
+def _uncached(tools: Tools) -> tuple[str, ...]:
+    return (tools.cache.note,) if tools.cache and tools.cache.note else ()
 
 
 def _run(

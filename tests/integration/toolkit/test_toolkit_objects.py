@@ -104,7 +104,14 @@ def test_a_good_release_compiles_real_objects_for_gb10_through_the_cache(
     objects, cold = _compile(configuration, tools, OBJECTS, tmp_path / "cold.log")
     assert len(objects) >= 10
     assert cold.hits == 0
-    assert cold.misses >= len(objects)
+    assert tools.cache is not None
+    cached = "CUDA" in tools.cache.languages
+    assert cached == (not configuration.warnings), configuration.warnings
+    if cached:
+        assert cold.misses >= len(objects)
+    else:  # a cache that cannot drive this nvcc is said to, and left out
+        nvcc = toolkit.part("nvcc").version
+        assert any(f"cannot drive nvcc {nvcc}" in text for text in configuration.warnings)
     for name, path in objects.items():
         sections = read_elf(path).fatbins
         targets = [images for data in sections for images in fatbin.fatbin_targets(data)]
@@ -115,6 +122,8 @@ def test_a_good_release_compiles_real_objects_for_gb10_through_the_cache(
     for path in objects.values():
         path.unlink()
     objects, warm = _compile(configuration, tools, OBJECTS, tmp_path / "warm.log")
+    if not cached:
+        return
     assert (warm.hits > 0, warm.misses) == (True, 0)
     assert {name: path.read_bytes() for name, path in objects.items()} == before
 
