@@ -16,7 +16,7 @@ from sparkbuild.manifest import current_platform, find_recipes
 from sparkbuild.net.download import Download
 from sparkbuild.net.index import find_file
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.unpack import unpack
+from sparkbuild.toolkit.provision.unpack import unpack
 
 ROUNDS: Final = 7
 RELEASE: Final = "13.0"
@@ -29,7 +29,7 @@ from pathlib import Path
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.identity.identify import identity_of
 root, cache = map(Path, sys.argv[1:])
 book = read_book(find_recipes(None))
 for attempt in range(2):

@@ -11,8 +11,8 @@ from sparkbuild.package.model import Wheel
 from sparkbuild.smoke.model import SmokeReport
 from sparkbuild.stages import Runner
 from sparkbuild.toolkit.book import Book
+from sparkbuild.toolkit.choice.select import Choice
 from sparkbuild.toolkit.model import Accepted
-from sparkbuild.toolkit.select import Choice
 from sparkbuild.workspace import BuildFolder, Workspace
 
 

@@ -17,7 +17,7 @@ from sparkbuild.pipeline import run_stages
 from sparkbuild.report.model import FileRef, Report
 from sparkbuild.stages import Observer, Runner
 from sparkbuild.toolkit.book import Book, read_book
-from sparkbuild.toolkit.select import choose, plain_architectures
+from sparkbuild.toolkit.choice.select import choose, plain_architectures
 from sparkbuild.workspace import Workspace, make_folder
 
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from sparkbuild.manifest import Recipes, Toolchain
     from sparkbuild.report.toolkits import Listed
     from sparkbuild.toolkit.book import Book
-    from sparkbuild.toolkit.cmake_view import CMakeChoice
+    from sparkbuild.toolkit.choice.cmake_view import CMakeChoice
     from sparkbuild.toolkit.lock import Platform
     from sparkbuild.toolkit.model import Identity
-    from sparkbuild.toolkit.provision import Provisioned
+    from sparkbuild.toolkit.provision.provision import Provisioned
     from sparkbuild.workspace import Workspace
 
 _ARCH = click.option(
@@ -60,7 +60,7 @@ def show(
     from sparkbuild.errors import ToolkitMiscompilesError, ToolkitMismatchError
     from sparkbuild.report.toolkits import Warned, identity_view
     from sparkbuild.toolkit.book import read_book
-    from sparkbuild.toolkit.select import plain_architectures
+    from sparkbuild.toolkit.choice.select import plain_architectures
 
     known = _recipes(recipes)
     book = read_book(known)
@@ -94,7 +94,7 @@ def list_toolkits(recipes: Path | None, work: Path | None, as_json: bool) -> Non
     """List the toolkits of this machine, their state, and which one CMake would take by itself."""
     from sparkbuild.report.toolkits import list_view
     from sparkbuild.toolkit.book import read_book
-    from sparkbuild.toolkit.cmake_view import cmake_choice
+    from sparkbuild.toolkit.choice.cmake_view import cmake_choice
 
     known = _recipes(recipes)
     book = read_book(known)
@@ -151,9 +151,9 @@ def install(
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
     from sparkbuild.toolkit.book import read_book
-    from sparkbuild.toolkit.identify import identity_of
-    from sparkbuild.toolkit.provision import install as provision
-    from sparkbuild.toolkit.tree import default_root
+    from sparkbuild.toolkit.identity.identify import identity_of
+    from sparkbuild.toolkit.provision.provision import install as provision
+    from sparkbuild.toolkit.provision.tree import default_root
 
     known = _recipes(recipes)
     toolchain = _toolchain(known, name)
@@ -208,7 +208,7 @@ def lock(
     from sparkbuild.live import Live
     from sparkbuild.toolkit.book import read_book
     from sparkbuild.toolkit.lock import lock_path
-    from sparkbuild.toolkit.locking import kept_version, lock_text, make_lock
+    from sparkbuild.toolkit.provision.locking import kept_version, lock_text, make_lock
 
     known = _recipes(recipes)
     book = read_book(known)
@@ -287,7 +287,7 @@ def _workspace(work: Path | None) -> Workspace:
 
 def _toolchain(recipes: Recipes, name: str) -> Toolchain:
     from sparkbuild.errors import UsageError
-    from sparkbuild.toolkit.select import choose
+    from sparkbuild.toolkit.choice.select import choose
 
     chosen = choose(recipes, name).toolchain
     if chosen.cuda is None:
@@ -300,7 +300,7 @@ def _toolchain(recipes: Recipes, name: str) -> Toolchain:
 def _discovered(book: Book, workspace: Workspace) -> Sequence[Listed]:
     from sparkbuild.files import DigestCache
     from sparkbuild.report.toolkits import Listed
-    from sparkbuild.toolkit.discover import discover
+    from sparkbuild.toolkit.choice.discover import discover
 
     workspace.prepare()
     found = discover(book, DigestCache(workspace.digests), provisioned=workspace.toolkits)
@@ -312,7 +312,7 @@ def _identities(
 ) -> list[Identity]:
     from sparkbuild.errors import UnknownNameError
     from sparkbuild.files import DigestCache
-    from sparkbuild.toolkit.identify import identity_of
+    from sparkbuild.toolkit.identity.identify import identity_of
 
     if "/" in name or Path(name).is_dir():
         workspace.prepare()

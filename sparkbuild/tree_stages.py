@@ -7,8 +7,8 @@ from sparkbuild.job import Job
 from sparkbuild.qualify.model import Qualification
 from sparkbuild.source.model import PatchedTree, SourceTree
 from sparkbuild.stages import Outcome
+from sparkbuild.toolkit.choice.select import settle
 from sparkbuild.toolkit.model import Toolkit
-from sparkbuild.toolkit.select import settle
 
 
 def toolkit_stage(job: Job) -> Toolkit:
@@ -24,7 +24,7 @@ def toolkit_stage(job: Job) -> Toolkit:
             accepted=job.accept,
         )
         if toolkit.kind == "cuda":
-            from sparkbuild.toolkit.trial import try_toolkit
+            from sparkbuild.toolkit.trial.trial import try_toolkit
 
             job.runner.observer.progress(0, 0, "compiling a one-line program")
             try_toolkit(toolkit, folder=job.work.trials)

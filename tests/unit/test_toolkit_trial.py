@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,15 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sparkbuild
 from sparkbuild.errors import HostError
-from sparkbuild.toolkit import trial
-from sparkbuild.toolkit.cubin import CubinNote, object_targets, read_note
-from sparkbuild.toolkit.dryrun import Plan, absolute_paths, foreign, read_plan
-from sparkbuild.toolkit.failure import first_error, is_hosts
 from sparkbuild.toolkit.model import HostCompiler, Part, Toolkit, Trial
-from sparkbuild.toolkit.preprocessed import FIELDS, headers, seen
-from sparkbuild.toolkit.ptx import PtxHeader, read_ptx
-from sparkbuild.toolkit.story import Told, Witnesses, codes, differences, read_version, unfinished
+from sparkbuild.toolkit.trial import trial
+from sparkbuild.toolkit.trial.cubin import CubinNote, object_targets, read_note
+from sparkbuild.toolkit.trial.dryrun import Plan, absolute_paths, foreign, read_plan
+from sparkbuild.toolkit.trial.failure import first_error, is_hosts
+from sparkbuild.toolkit.trial.preprocessed import FIELDS, headers, seen
+from sparkbuild.toolkit.trial.ptx import PtxHeader, read_ptx
+from sparkbuild.toolkit.trial.story import (
+    Told,
+    Witnesses,
+    codes,
+    differences,
+    read_version,
+    unfinished,
+)
 
 DATA = Path(__file__).parents[1] / "data" / "toolkit" / "trial"
 VERSIONS = {"nvcc": "13.0.88", "cicc": "13.0.88", "ptxas": "13.0.88", "cudart headers": "13.0.96",
@@ -457,10 +466,15 @@ def test_every_part_of_the_key_counts() -> None:
 
 
 def test_every_module_that_decides_is_in_the_key() -> None:
-    package = Path(trial.__file__).parent
-    assert all((package / name).is_file() for name in trial.SOURCES)
-    for name in trial.SOURCES:
-        for line in (package / name).read_text().splitlines():
-            if line.startswith("from sparkbuild.toolkit import "):
-                wanted = line.removeprefix("from sparkbuild.toolkit import ").split(", ")
-                assert {f"{module}.py" for module in wanted} <= {*trial.SOURCES}
+    package = Path(sparkbuild.__file__).parent
+    decides = trial.deciding()
+    for path in decides:
+        for line in path.read_text().splitlines():
+            found = re.match(r"from sparkbuild\.toolkit\.(\S+) import (.+)", line)
+            if found is None or found[1] == "model":
+                continue
+            place = package / "toolkit" / found[1].replace(".", "/")
+            if place.is_dir():
+                assert {place / f"{name}.py" for name in found[2].split(", ")} <= {*decides}
+            else:
+                assert place.with_suffix(".py") in decides

@@ -116,7 +116,7 @@ def make_cuda_toolkit(cpu_toolkit: Toolkit) -> Callable[..., Toolkit]:
     root = roots[-1].parent.parent
 
     def make(*architectures: str) -> Toolkit:
-        from sparkbuild.toolkit.identify import nvcc_version
+        from sparkbuild.toolkit.identity.identify import nvcc_version
 
         version = nvcc_version(root)
         assert version is not None

@@ -10,12 +10,12 @@ from typing import cast
 import pytest
 
 from sparkbuild.manifest import current_platform, find_recipes
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.fetch import fetch_wheels
 from sparkbuild.toolkit.lock import Platform
-from sparkbuild.toolkit.provision import install
-from sparkbuild.toolkit.unpack import unpack
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.fetch import fetch_wheels
+from sparkbuild.toolkit.provision.provision import install
+from sparkbuild.toolkit.provision.unpack import unpack
 from sparkbuild.workspace import Workspace
 
 

@@ -21,7 +21,7 @@ from sparkbuild.manifest import BuildSection, Patchset, SmokeSection, SourcePin,
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.toolkit.book import read_book
 from sparkbuild.toolkit.host import find_host_compiler
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.identity.identify import identity_of
 from sparkbuild.toolkit.model import Toolkit
 
 pytestmark = pytest.mark.network

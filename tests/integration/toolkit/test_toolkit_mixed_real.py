@@ -24,17 +24,17 @@ from sparkbuild.files import DigestCache, files_below, sha256_file
 from sparkbuild.manifest import current_platform, find_recipes
 from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.net.index import find_file
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import Book, read_book
-from sparkbuild.toolkit.facts import facts_of
-from sparkbuild.toolkit.fetch import fetch_wheels
-from sparkbuild.toolkit.identify import identity_of, nvcc_version
+from sparkbuild.toolkit.identity.facts import facts_of
+from sparkbuild.toolkit.identity.identify import identity_of, nvcc_version
 from sparkbuild.toolkit.lock import PLATFORMS, LockedWheel, Platform
 from sparkbuild.toolkit.model import Identity
 from sparkbuild.toolkit.parts import SPECS, canonical, matching, part_digest, spec
-from sparkbuild.toolkit.remote_wheel import RangesIgnoredError, RemoteFile, new_client
-from sparkbuild.toolkit.unpack import unpack
-from sparkbuild.toolkit.wheel import read_wheel
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.fetch import fetch_wheels
+from sparkbuild.toolkit.provision.remote_wheel import RangesIgnoredError, RemoteFile, new_client
+from sparkbuild.toolkit.provision.unpack import unpack
+from sparkbuild.toolkit.provision.wheel import read_wheel
 from sparkbuild.workspace import Workspace
 
 pytestmark = pytest.mark.network

@@ -24,12 +24,12 @@ from sparkbuild.build.tools import Tools, find_tools, with_cache
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import current_platform, find_recipes
 from sparkbuild.toolkit.book import Book, read_book
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.choice.select import choose, settle
+from sparkbuild.toolkit.identity.identify import identity_of
 from sparkbuild.toolkit.model import Toolkit
-from sparkbuild.toolkit.provision import install
-from sparkbuild.toolkit.select import choose, settle
-from sparkbuild.toolkit.tree import default_root
-from sparkbuild.toolkit.trial import try_toolkit
+from sparkbuild.toolkit.provision.provision import install
+from sparkbuild.toolkit.provision.tree import default_root
+from sparkbuild.toolkit.trial.trial import try_toolkit
 
 pytestmark = [pytest.mark.network, pytest.mark.real]
 

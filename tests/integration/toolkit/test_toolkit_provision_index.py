@@ -22,12 +22,12 @@ from sparkbuild.errors import (
 from sparkbuild.files import sha256_bytes
 from sparkbuild.manifest import current_platform, find_recipes
 from sparkbuild.net.address import OriginUnavailableError
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import read_book
 from sparkbuild.toolkit.lock import Lock, Platform, lock_path
-from sparkbuild.toolkit.locking import lock_text, make_lock
-from sparkbuild.toolkit.provision import Provisioned, install
-from sparkbuild.toolkit.remote_wheel import RangesIgnoredError, RemoteFile, new_client
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.locking import lock_text, make_lock
+from sparkbuild.toolkit.provision.provision import Provisioned, install
+from sparkbuild.toolkit.provision.remote_wheel import RangesIgnoredError, RemoteFile, new_client
 
 from .index import NOISE, PARTS, Index, pack, start, write_recipes
 
@@ -78,7 +78,7 @@ _DRIVER = """
 import json, pathlib, sys
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.provision import install
+from sparkbuild.toolkit.provision.provision import install
 recipes, root, downloads = map(pathlib.Path, sys.argv[1:])
 made = install(read_book(find_recipes(recipes)), "one", "linux-x86_64", root=root,
                downloads=downloads, progress=lambda *_: None)

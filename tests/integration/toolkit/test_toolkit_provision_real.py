@@ -12,13 +12,13 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 from sparkbuild.manifest import current_platform, find_recipes
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.fetch import fetch_wheels
 from sparkbuild.toolkit.lock import PLATFORMS, Platform
 from sparkbuild.toolkit.parts import SPECS, canonical, part_digests
-from sparkbuild.toolkit.stub import driver_functions
-from sparkbuild.toolkit.unpack import unpack
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.fetch import fetch_wheels
+from sparkbuild.toolkit.provision.stub import driver_functions
+from sparkbuild.toolkit.provision.unpack import unpack
 
 pytestmark = [pytest.mark.network, pytest.mark.real]
 

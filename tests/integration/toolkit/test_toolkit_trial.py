@@ -16,9 +16,9 @@ from sparkbuild.files import DigestCache
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.book import read_book
 from sparkbuild.toolkit.host import find_host_compiler
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.identity.identify import identity_of
 from sparkbuild.toolkit.model import Toolkit, Trial
-from sparkbuild.toolkit.trial import try_toolkit
+from sparkbuild.toolkit.trial.trial import try_toolkit
 
 pytestmark = pytest.mark.network
 

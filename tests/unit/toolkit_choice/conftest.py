@@ -13,7 +13,7 @@ from sparkbuild.files import DigestCache
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.advisories import Advisory, KnownBad
 from sparkbuild.toolkit.book import Book, read_book
-from sparkbuild.toolkit.places import System
+from sparkbuild.toolkit.choice.places import System
 
 _FIELD = 120
 """Bytes of a program that hold its version; the longest text has 95."""

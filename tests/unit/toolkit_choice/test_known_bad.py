@@ -9,13 +9,13 @@ import pytest
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.advisories import Advisory
 from sparkbuild.toolkit.book import Book, cuda, read_book
-from sparkbuild.toolkit.parts import SPECS
-from sparkbuild.toolkit.releases import (
+from sparkbuild.toolkit.choice.releases import (
     nearest_good,
     refused,
     release_advisories,
     short_name,
 )
+from sparkbuild.toolkit.parts import SPECS
 
 BLACKWELL = ("100a", "103a", "110a", "120a", "121a")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkbuild.process import python_program
-from sparkbuild.toolkit.cmake_view import CMakeChoice, cmake_choice
+from sparkbuild.toolkit.choice.cmake_view import CMakeChoice, cmake_choice
 
 from .conftest import Roots
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sparkbuild.files import DigestCache
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.discover import discover
-from sparkbuild.toolkit.places import Place, System, dryrun_top, places, root_of
-from sparkbuild.toolkit.tree import MANIFEST
+from sparkbuild.toolkit.choice.discover import discover
+from sparkbuild.toolkit.choice.places import Place, System, dryrun_top, places, root_of
+from sparkbuild.toolkit.provision.tree import MANIFEST
 
 from .conftest import Roots
 

@@ -20,9 +20,9 @@ from sparkbuild.errors import (
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import Recipes, find_recipes
 from sparkbuild.toolkit.book import Book
+from sparkbuild.toolkit.choice.places import System
+from sparkbuild.toolkit.choice.select import choose, plain_architectures, settle
 from sparkbuild.toolkit.model import Accepted, Toolkit
-from sparkbuild.toolkit.places import System
-from sparkbuild.toolkit.select import choose, plain_architectures, settle
 
 from .conftest import Roots
 

@@ -15,7 +15,7 @@ from sparkbuild.files import DigestCache, files_below, sha256_file
 from sparkbuild.manifest import CudaSection, Toolchain
 from sparkbuild.toolkit.advisories import KnownBad
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.identity.identify import identity_of
 from sparkbuild.toolkit.lock import Lock, LockedPart, LockedPlatform, Metapackage, Platform
 from sparkbuild.toolkit.model import Identity
 from sparkbuild.toolkit.parts import canonical, matching, part_digests, spec

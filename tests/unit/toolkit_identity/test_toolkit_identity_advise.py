@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkbuild.toolkit.advise import matching, undecided
 from sparkbuild.toolkit.advisories import Advisory, KnownBad
+from sparkbuild.toolkit.identity.advise import matching, undecided
 from sparkbuild.toolkit.model import UNSTATED, Part
 
 from .conftest import R1321, World, write

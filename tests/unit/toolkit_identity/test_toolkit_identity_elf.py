@@ -8,14 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkbuild.manifest import current_platform
-from sparkbuild.toolkit.elf import (
+from sparkbuild.toolkit.identity.elf import (
     ReadAt,
     elf_machine,
     read_archive,
     read_bitcode,
     read_elf,
 )
-from sparkbuild.toolkit.facts import facts_of, read_facts
+from sparkbuild.toolkit.identity.facts import facts_of, read_facts
 
 from .conftest import archive, bitcode, elf
 

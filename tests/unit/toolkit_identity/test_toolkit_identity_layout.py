@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparkbuild.errors import ToolkitMismatchError
 from sparkbuild.toolkit.book import Book, cuda
-from sparkbuild.toolkit.facts import facts_of
+from sparkbuild.toolkit.identity.facts import facts_of
 from sparkbuild.toolkit.parts import SPECS, spec
 
 from .conftest import R130, R1320, World, elf, part_files, signature, swap, texts, without, write
@@ -358,5 +358,5 @@ def test_a_newer_cublas_that_the_recipe_accepts(world: World) -> None:
 def test_a_second_look_reads_nothing_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     root = world.copy(R130)
     first = world.identity(root)
-    monkeypatch.setattr("sparkbuild.toolkit.identify.read_facts", lambda path: 1 / 0)
+    monkeypatch.setattr("sparkbuild.toolkit.identity.identify.read_facts", lambda path: 1 / 0)
     assert world.identity(root) == first

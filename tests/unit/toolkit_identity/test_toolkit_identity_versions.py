@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkbuild.toolkit import versions
-from sparkbuild.toolkit.identify import nvcc_version
-from sparkbuild.toolkit.versions import (
+from sparkbuild.toolkit.identity import versions
+from sparkbuild.toolkit.identity.identify import nvcc_version
+from sparkbuild.toolkit.identity.versions import (
     agree,
     cccl,
     cub,

@@ -6,11 +6,11 @@ import pytest
 
 from sparkbuild.manifest import find_recipes
 from sparkbuild.toolkit.book import Book, read_book
-from sparkbuild.toolkit.judge import judge
+from sparkbuild.toolkit.identity.judge import judge
+from sparkbuild.toolkit.identity.reading import Origin, Reading, index_of
 from sparkbuild.toolkit.lock import Platform
 from sparkbuild.toolkit.model import Part
 from sparkbuild.toolkit.parts import SPECS, spec
-from sparkbuild.toolkit.reading import Origin, Reading, index_of
 
 from .conftest import (
     LOCKED,

@@ -17,8 +17,8 @@ from sparkbuild.manifest import CudaSection, Toolchain
 from sparkbuild.toolkit.advisories import KnownBad
 from sparkbuild.toolkit.book import Book
 from sparkbuild.toolkit.lock import Lock, LockedPlatform, LockedWheel, Metapackage, Platform
-from sparkbuild.toolkit.locking import locked_platform
-from sparkbuild.toolkit.wheel import read_wheel
+from sparkbuild.toolkit.provision.locking import locked_platform
+from sparkbuild.toolkit.provision.wheel import read_wheel
 
 LICENCE = "LicenseRef-NVIDIA-Proprietary"
 

@@ -28,10 +28,10 @@ from sparkbuild.toolkit.lock import (
     Platform,
     lock_path,
 )
-from sparkbuild.toolkit.locking import kept_version, lock_text, locked_platform, make_lock
 from sparkbuild.toolkit.parts import SPECS
-from sparkbuild.toolkit.pins import choose_wheel, exactly, pinned
-from sparkbuild.toolkit.wheel import Recorded, read_record, read_wheel, toolkit_path
+from sparkbuild.toolkit.provision.locking import kept_version, lock_text, locked_platform, make_lock
+from sparkbuild.toolkit.provision.pins import choose_wheel, exactly, pinned
+from sparkbuild.toolkit.provision.wheel import Recorded, read_record, read_wheel, toolkit_path
 
 from .conftest import PARTS, file_name, members_of, row, wheel_bytes
 

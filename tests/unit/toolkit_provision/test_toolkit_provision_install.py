@@ -19,11 +19,11 @@ from sparkbuild.errors import (
 )
 from sparkbuild.files import exclusive
 from sparkbuild.manifest import current_platform, find_recipes
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import read_book
-from sparkbuild.toolkit.fetch import check_space
 from sparkbuild.toolkit.lock import LockedPart
-from sparkbuild.toolkit.provision import Provisioned, install
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.fetch import check_space
+from sparkbuild.toolkit.provision.provision import Provisioned, install
 
 from .conftest import Release, make_release
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sparkbuild.errors import ArchiveError
 from sparkbuild.files import sha256_bytes
 from sparkbuild.toolkit.parts import canonical, part_digests
-from sparkbuild.toolkit.unpack import unpack, unpacked_size
-from sparkbuild.toolkit.wheel import read_wheel, toolkit_path
+from sparkbuild.toolkit.provision.unpack import unpack, unpacked_size
+from sparkbuild.toolkit.provision.wheel import read_wheel, toolkit_path
 
 from .conftest import PARTS, Spoiled, members_of, row, wheel_bytes
 

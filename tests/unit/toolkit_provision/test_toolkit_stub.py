@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from sparkbuild.manifest import current_platform
 from sparkbuild.toolkit.lock import PLATFORMS, Platform
-from sparkbuild.toolkit.stub import can_make_stub, driver_functions, make_stub, stub_source
+from sparkbuild.toolkit.provision.stub import (
+    can_make_stub,
+    driver_functions,
+    make_stub,
+    stub_source,
+)
 
 from .conftest import CUDA_H
 

@@ -14,11 +14,11 @@ from sparkbuild.errors import (
     UsageError,
 )
 from sparkbuild.manifest import Toolchain, current_platform
-from sparkbuild.toolkit.advise import matching
 from sparkbuild.toolkit.advisories import Advisory
 from sparkbuild.toolkit.book import Book, cuda
-from sparkbuild.toolkit.found import Found
-from sparkbuild.toolkit.releases import installable, nearest_good, refused, short_name
+from sparkbuild.toolkit.choice.found import Found
+from sparkbuild.toolkit.choice.releases import installable, nearest_good, refused, short_name
+from sparkbuild.toolkit.identity.advise import matching
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sparkbuild.manifest import Toolchain, current_platform
-from sparkbuild.toolkit.advise import matching
 from sparkbuild.toolkit.advisories import Advisory
 from sparkbuild.toolkit.book import Book, cuda
+from sparkbuild.toolkit.identity.advise import matching
 from sparkbuild.toolkit.lock import PLATFORMS, LockedPlatform
 from sparkbuild.toolkit.model import Part
 from sparkbuild.toolkit.parts import SPECS

@@ -12,14 +12,8 @@ import msgspec
 
 from sparkbuild import files
 from sparkbuild.errors import HostError
+from sparkbuild.toolkit.identity.versions import thousands
 from sparkbuild.toolkit.model import Toolkit, Trial
-from sparkbuild.toolkit.versions import thousands
-
-SOURCES: Final = (
-    "attempt.py", "bench.py", "cubin.py", "dryrun.py", "failure.py", "preprocessed.py", "ptx.py",
-    "story.py", "trial.py", "versions.py",
-)  # fmt: skip
-"""Modules that decide: a change to one of them makes every older pass void."""
 
 WAIT: Final = 600.0
 """Seconds that a second make waits for the first one's trial of the same toolkit: far more than
@@ -55,7 +49,7 @@ def try_toolkit(toolkit: Toolkit, *, folder: Path) -> Trial:
             trial = known(kept)  # another make may have tried it meanwhile
             if trial is None:
                 # Reading cubins costs an import that a known pass does not need.
-                from sparkbuild.toolkit.attempt import attempt  # noqa: PLC0415
+                from sparkbuild.toolkit.trial.attempt import attempt  # noqa: PLC0415
 
                 place = folder / key
                 shutil.rmtree(place, ignore_errors=True)
@@ -84,9 +78,15 @@ def known(path: Path) -> Trial | None:
     return passed.trial if same else None
 
 
+def deciding() -> tuple[Path, ...]:
+    """Modules that decide: a change to one of them makes every older pass void."""
+    here = Path(__file__).parent
+    return (*sorted(here.glob("*.py")), here.parent / "identity" / "versions.py")
+
+
 def key_of(toolkit: Toolkit) -> str:
     """Name of a trial: digest of all that is known before it begins."""
-    code = {name: files.sha256_file(Path(__file__).with_name(name)) for name in SOURCES}
+    code = {path.name: files.sha256_file(path) for path in deciding()}
     parts = {
         "toolkit": toolkit.identity,
         "root": toolkit.root,

@@ -17,7 +17,7 @@ from sparkbuild.toolkit.model import Toolkit
 
 if TYPE_CHECKING:
     from sparkbuild.toolkit.book import Book
-    from sparkbuild.toolkit.places import System
+    from sparkbuild.toolkit.choice.places import System
 
 _DRIVER: Final = Path("/proc/driver/nvidia/version")
 """Exists where NVIDIA's kernel driver is loaded."""
@@ -61,7 +61,7 @@ def choose(recipes: Recipes, asked: str | None, *, driver: Path = _DRIVER) -> Ch
         if asked in names:
             reason = f"asked for: --toolkit {asked}"
             return Choice(toolchain=toolchain, manifest=manifest, root=None, reason=reason)
-    from sparkbuild.toolkit.asked import refuse_several  # noqa: PLC0415 - for a refusal only
+    from sparkbuild.toolkit.choice.asked import refuse_several  # noqa: PLC0415 - for a refusal only
 
     refuse_several(recipes, asked, [toolchain for toolchain, _ in chains.values()])
     releases = [name.removeprefix("cuda-") for name in chains]
@@ -69,7 +69,7 @@ def choose(recipes: Recipes, asked: str | None, *, driver: Path = _DRIVER) -> Ch
 
 
 def _by_root(recipes: Recipes, given: Path) -> Choice:
-    from sparkbuild.toolkit.asked import nvcc_of  # noqa: PLC0415 - a CPU build needs none of it
+    from sparkbuild.toolkit.choice.asked import nvcc_of  # noqa: PLC0415 - a CPU build needs none of it
 
     root = given.resolve()
     version = nvcc_of(given, root)
@@ -129,8 +129,8 @@ def settle(
     if toolchain.cuda is None:
         return _cpu(toolchain, architectures, accepted, book)
     # A build without CUDA needs none of these, and starts the sooner for it.
-    from sparkbuild.toolkit.places import THIS_MACHINE, Place, places  # noqa: PLC0415
-    from sparkbuild.toolkit.settling import settle_cuda  # noqa: PLC0415
+    from sparkbuild.toolkit.choice.places import THIS_MACHINE, Place, places  # noqa: PLC0415
+    from sparkbuild.toolkit.choice.settling import settle_cuda  # noqa: PLC0415
 
     if choice.root is not None:
         there: tuple[Place, ...] = (Place(root=choice.root, where=(str(choice.root),)),)
@@ -149,7 +149,7 @@ def _cpu(
             next_step="leave --arch out, or choose a CUDA toolkit: --toolkit 13.0",
         )
     if accepted:
-        from sparkbuild.toolkit.acceptance import (  # noqa: PLC0415 - for a refusal only
+        from sparkbuild.toolkit.choice.acceptance import (  # noqa: PLC0415 - for a refusal only
             refuse_pointless,
             refuse_unknown,
         )

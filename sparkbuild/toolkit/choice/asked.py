@@ -8,9 +8,9 @@ from pathlib import Path
 from sparkbuild.errors import ToolkitMismatchError, UsageError
 from sparkbuild.manifest import Recipes, Toolchain
 from sparkbuild.toolkit.book import cuda, read_book
-from sparkbuild.toolkit.identify import nvcc_version
-from sparkbuild.toolkit.places import root_of
-from sparkbuild.toolkit.releases import refused, short_name
+from sparkbuild.toolkit.choice.places import root_of
+from sparkbuild.toolkit.choice.releases import refused, short_name
+from sparkbuild.toolkit.identity.identify import nvcc_version
 
 
 def refuse_several(recipes: Recipes, asked: str, chains: Sequence[Toolchain]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from sparkbuild.toolkit.elf import elf_machine
+from sparkbuild.toolkit.identity.elf import elf_machine
 from sparkbuild.toolkit.model import Problem
 from sparkbuild.toolkit.parts import SPECS, Spec
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild.process import capture
-from sparkbuild.toolkit.tree import provisioned_roots
+from sparkbuild.toolkit.provision.tree import provisioned_roots
 
 _SIGNS: Final = ("bin/nvcc", "bin/ptxas", "nvvm/bin/cicc", "include/cuda_runtime_api.h")
 """A folder with any of these holds at least a part of a toolkit."""

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sparkbuild.toolkit.elf import (
+from sparkbuild.toolkit.identity.elf import (
     ARCHIVE_MAGIC,
     BITCODE_MAGIC,
     ELF_MAGIC,
@@ -18,7 +18,7 @@ from sparkbuild.toolkit.elf import (
     read_bitcode,
     read_elf,
 )
-from sparkbuild.toolkit.versions import embedded, macros
+from sparkbuild.toolkit.identity.versions import embedded, macros
 
 _TEXT: Final = 4 << 20
 """Bytes of a text that are searched for macros; the largest header of CUDA 13.5 has 1.4 MB."""

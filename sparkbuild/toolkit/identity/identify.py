@@ -10,17 +10,17 @@ import msgspec
 
 from sparkbuild.errors import ToolkitMismatchError
 from sparkbuild.files import DigestCache
-from sparkbuild.toolkit.advise import DEFAULT_ARCHITECTURES, matching, undecided
 from sparkbuild.toolkit.book import Book, cuda
-from sparkbuild.toolkit.facts import FileFacts, read_facts
-from sparkbuild.toolkit.judge import judge, state_of
-from sparkbuild.toolkit.layout import Layout, inside, locate
+from sparkbuild.toolkit.identity.advise import DEFAULT_ARCHITECTURES, matching, undecided
+from sparkbuild.toolkit.identity.facts import FileFacts, read_facts
+from sparkbuild.toolkit.identity.judge import judge, state_of
+from sparkbuild.toolkit.identity.layout import Layout, inside, locate
+from sparkbuild.toolkit.identity.reading import Index, Readings, Studied, index_of, read_part
+from sparkbuild.toolkit.identity.versions import profile_places
 from sparkbuild.toolkit.lock import PLATFORMS, LockedPlatform
 from sparkbuild.toolkit.model import UNSTATED, Identity, Problem
 from sparkbuild.toolkit.parts import SPECS, spec
-from sparkbuild.toolkit.reading import Index, Readings, Studied, index_of, read_part
-from sparkbuild.toolkit.tree import MANIFEST
-from sparkbuild.toolkit.versions import profile_places
+from sparkbuild.toolkit.provision.tree import MANIFEST
 
 
 class _Made(msgspec.Struct, frozen=True):

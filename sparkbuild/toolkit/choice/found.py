@@ -10,9 +10,9 @@ from pathlib import Path
 from sparkbuild.errors import ToolkitMismatchError
 from sparkbuild.files import DigestCache
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.identify import identity_of
+from sparkbuild.toolkit.choice.places import Place
+from sparkbuild.toolkit.identity.identify import identity_of
 from sparkbuild.toolkit.model import Identity
-from sparkbuild.toolkit.places import Place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from sparkbuild.errors import UsageError
 from sparkbuild.manifest import Toolchain
 from sparkbuild.toolkit.advisories import Advisory
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.candidates import Candidate
+from sparkbuild.toolkit.choice.candidates import Candidate
 
 
 def warnings(taken: Candidate, accepted: tuple[str, ...]) -> Iterator[str]:

@@ -16,7 +16,6 @@ from sparkbuild.errors import SourceUnavailableError, ToolkitMismatchError
 from sparkbuild.manifest import CudaSection, Toolchain
 from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.net.index import files_of
-from sparkbuild.toolkit.index_wheel import IndexFile, read_index_wheel, read_metadata, sha256_of
 from sparkbuild.toolkit.lock import (
     PLATFORMS,
     Lock,
@@ -27,9 +26,15 @@ from sparkbuild.toolkit.lock import (
     Platform,
 )
 from sparkbuild.toolkit.parts import SPECS, canonical, part_digests
-from sparkbuild.toolkit.pins import OTHER_RELEASE, choose_wheel, exactly, pinned
-from sparkbuild.toolkit.remote_wheel import new_client
-from sparkbuild.toolkit.wheel import Wheel
+from sparkbuild.toolkit.provision.index_wheel import (
+    IndexFile,
+    read_index_wheel,
+    read_metadata,
+    sha256_of,
+)
+from sparkbuild.toolkit.provision.pins import OTHER_RELEASE, choose_wheel, exactly, pinned
+from sparkbuild.toolkit.provision.remote_wheel import new_client
+from sparkbuild.toolkit.provision.wheel import Wheel
 
 METAPACKAGE: Final = "cuda-toolkit"
 """NVIDIA's package without files: its metadata names the version of every part of a release."""

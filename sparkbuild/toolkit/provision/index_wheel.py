@@ -20,8 +20,8 @@ from sparkbuild.files import sha256_bytes
 from sparkbuild.net.address import OriginUnavailableError
 from sparkbuild.net.download import Download
 from sparkbuild.toolkit.lock import LockedWheel
-from sparkbuild.toolkit.remote_wheel import RangesIgnoredError, RemoteFile
-from sparkbuild.toolkit.wheel import Wheel, damage_refused, read_wheel
+from sparkbuild.toolkit.provision.remote_wheel import RangesIgnoredError, RemoteFile
+from sparkbuild.toolkit.provision.wheel import Wheel, damage_refused, read_wheel
 
 IndexFile = pypi_simple.DistributionPackage
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from sparkbuild.files import disk_full_refused
 from sparkbuild.toolkit.parts import spec
-from sparkbuild.toolkit.tree import TreeFile, file_mode
-from sparkbuild.toolkit.wheel import Recorded, Wheel, damage_refused, read_wheel, refused
+from sparkbuild.toolkit.provision.tree import TreeFile, file_mode
+from sparkbuild.toolkit.provision.wheel import Recorded, Wheel, damage_refused, read_wheel, refused
 
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 16 << 20

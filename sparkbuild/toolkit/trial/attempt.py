@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild import process
-from sparkbuild.toolkit import cubin, dryrun, failure, preprocessed, story, versions
-from sparkbuild.toolkit.bench import NAME, SOURCE, Bench, failed, mismatch
+from sparkbuild.toolkit.identity import versions
 from sparkbuild.toolkit.model import Toolkit, Trial
-from sparkbuild.toolkit.ptx import read_ptx
+from sparkbuild.toolkit.trial import cubin, dryrun, failure, preprocessed, story
+from sparkbuild.toolkit.trial.bench import NAME, SOURCE, Bench, failed, mismatch
+from sparkbuild.toolkit.trial.ptx import read_ptx
 
 _RAN: Final = re.compile(r"runtime (\d+) driver (\d+) compiled (\d+) library (.+)\n?")
 

@@ -13,13 +13,13 @@ import msgspec
 from sparkbuild.errors import ToolkitMismatchError, UsageError
 from sparkbuild.files import digest_of, disk_full_refused, exclusive, fsync_directory, sha256_file
 from sparkbuild.manifest import unknown_name
-from sparkbuild.toolkit import tree
 from sparkbuild.toolkit.book import Book
 from sparkbuild.toolkit.lock import LockedPlatform, Platform
 from sparkbuild.toolkit.parts import canonical, part_digests
-from sparkbuild.toolkit.stub import can_make_stub, make_stub
-from sparkbuild.toolkit.tree import STUB, Installed, TreeFile, beside
-from sparkbuild.toolkit.unpack import Unpacked, unpack, unpacked_size
+from sparkbuild.toolkit.provision import tree
+from sparkbuild.toolkit.provision.stub import can_make_stub, make_stub
+from sparkbuild.toolkit.provision.tree import STUB, Installed, TreeFile, beside
+from sparkbuild.toolkit.provision.unpack import Unpacked, unpack, unpacked_size
 
 Progress = Callable[[int, int, str], None]
 
@@ -97,7 +97,7 @@ class _Job:
             return self._provisioned(known, downloaded=0, reused=True)
         self._check_place(known)
         # httpx and the index's client take half a second to load: only where they are needed.
-        from sparkbuild.toolkit.fetch import check_space, fetch_wheels  # noqa: PLC0415
+        from sparkbuild.toolkit.provision.fetch import check_space, fetch_wheels  # noqa: PLC0415
 
         part = beside(self._root, "part")
         wheels = self._locked.wheels

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.facts import FileFacts, Form
-from sparkbuild.toolkit.layout import Found, Layout
+from sparkbuild.toolkit.identity.facts import FileFacts, Form
+from sparkbuild.toolkit.identity.layout import Found, Layout
+from sparkbuild.toolkit.identity.versions import agree, cccl, cub, cublas, file_version, thousands
 from sparkbuild.toolkit.lock import Platform
 from sparkbuild.toolkit.model import UNSTATED, Part, Problem
 from sparkbuild.toolkit.parts import Kind, Spec, part_digest
-from sparkbuild.toolkit.versions import agree, cccl, cub, cublas, file_version, thousands
 
 Studied = Mapping[Path, tuple[str, FileFacts] | OSError]
 """Digest and facts by real path, as ``DigestCache.study`` gives them."""

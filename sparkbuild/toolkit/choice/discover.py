@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sparkbuild.files import DigestCache
 from sparkbuild.toolkit.book import Book
-from sparkbuild.toolkit.cmake_view import CMakeChoice, cmake_choice
-from sparkbuild.toolkit.found import Found, identified
-from sparkbuild.toolkit.places import THIS_MACHINE, System, places
+from sparkbuild.toolkit.choice.cmake_view import CMakeChoice, cmake_choice
+from sparkbuild.toolkit.choice.found import Found, identified
+from sparkbuild.toolkit.choice.places import THIS_MACHINE, System, places
 
 __all__ = ["CMakeChoice", "Found", "cmake_choice", "discover"]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from sparkbuild.files import DigestCache
 from sparkbuild.manifest import Toolchain
-from sparkbuild.toolkit.acceptance import refuse_pointless, refuse_unknown, warnings
 from sparkbuild.toolkit.book import Book, cuda
-from sparkbuild.toolkit.candidates import take, weigh
-from sparkbuild.toolkit.facts import FileFacts, read_facts
-from sparkbuild.toolkit.found import identified
+from sparkbuild.toolkit.choice.acceptance import refuse_pointless, refuse_unknown, warnings
+from sparkbuild.toolkit.choice.candidates import take, weigh
+from sparkbuild.toolkit.choice.found import identified
+from sparkbuild.toolkit.choice.places import Place
 from sparkbuild.toolkit.host import find_host_compiler
+from sparkbuild.toolkit.identity.facts import FileFacts, read_facts
 from sparkbuild.toolkit.model import Accepted, Toolkit
-from sparkbuild.toolkit.places import Place
 
 
 def settle_cuda(

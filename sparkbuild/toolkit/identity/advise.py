@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from sparkbuild.toolkit.advisories import Advisory, KnownBad
+from sparkbuild.toolkit.identity.versions import agree
 from sparkbuild.toolkit.model import UNSTATED, Part
 from sparkbuild.toolkit.parts import SPECS
-from sparkbuild.toolkit.versions import agree
 
 DEFAULT_ARCHITECTURES: Final = ("121a",)
 """GB10, the target of every CUDA toolchain that names no other."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparkbuild.toolkit import versions
+from sparkbuild.toolkit.identity import versions
 
 _MARK: Final = "#$ "
 _SETTING: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)")

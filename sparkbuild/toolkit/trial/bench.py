@@ -10,8 +10,8 @@ from typing import Final
 
 from sparkbuild import process
 from sparkbuild.errors import HostError, SparkbuildError, ToolkitMismatchError
-from sparkbuild.toolkit import failure, preprocessed
 from sparkbuild.toolkit.model import Toolkit
+from sparkbuild.toolkit.trial import failure, preprocessed
 
 NAME: Final = "trial"
 """Of the source, and of everything that is made from it."""

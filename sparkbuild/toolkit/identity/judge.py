@@ -9,11 +9,11 @@ from typing import Final
 from sparkbuild.manifest import Toolchain
 from sparkbuild.toolkit.advisories import Advisory
 from sparkbuild.toolkit.book import cuda
+from sparkbuild.toolkit.identity.reading import Reading
+from sparkbuild.toolkit.identity.versions import agree, shortened
 from sparkbuild.toolkit.lock import LockedPlatform
 from sparkbuild.toolkit.model import UNSTATED, Problem, State
 from sparkbuild.toolkit.parts import SPECS, Group
-from sparkbuild.toolkit.reading import Reading
-from sparkbuild.toolkit.versions import agree, shortened
 
 _GROUPS: Final[dict[str, Group]] = {part.name: part.group for part in SPECS}
 

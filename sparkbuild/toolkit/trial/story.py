@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sparkbuild.toolkit.cubin import CubinNote
+from sparkbuild.toolkit.identity.versions import agree, thousands
 from sparkbuild.toolkit.model import UNSTATED, Toolkit, TrialCode
-from sparkbuild.toolkit.ptx import PtxHeader
-from sparkbuild.toolkit.versions import agree, thousands
+from sparkbuild.toolkit.trial.cubin import CubinNote
+from sparkbuild.toolkit.trial.ptx import PtxHeader
 
 _SAID: Final = re.compile(r"release \S+, V(?P<version>\d+\.\d+\.\d+)")
 _BUILT: Final = re.compile(r"^Build \S+?/compiler\.(?P<build>\d+)", re.MULTILINE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild.process import capture, find_program, python_program
-from sparkbuild.toolkit.places import root_of
+from sparkbuild.toolkit.choice.places import root_of
 
 _PROJECT: Final = """\
 cmake_minimum_required(VERSION 3.18)

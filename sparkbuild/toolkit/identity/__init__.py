@@ -1,0 +1,1 @@
+"""Read a root part by part and judge whether it is one whole; nothing of it is run."""

@@ -1,0 +1,1 @@
+"""Locks, and roots made from the wheels that they pin."""
