@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from sparkbuild import process
-from sparkbuild.build import fatbin, loader, policy, runtime
+from sparkbuild import fatbin, process
+from sparkbuild.build import loader, policy, runtime
 from sparkbuild.build.elf import ElfFacts, read_elf
 from sparkbuild.build.model import Binaries, Binary, BinaryFacts
 from sparkbuild.errors import BinaryError

@@ -7,12 +7,12 @@ from pathlib import Path
 import sparkbuild
 
 PACKAGE = Path(sparkbuild.__file__).parent
-BASE = {"__init__", "errors", "files", "manifest", "net", "process", "workspace"}
+BASE = {"__init__", "errors", "fatbin", "files", "manifest", "net", "process", "workspace"}
 ROOMS = ["toolkit", "source", "qualify", "build", "smoke", "package", "report"]
 ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
          "toolkit_commands", "cli",
          "__main__"]  # fmt: skip
-BASE_ORDER = ["__init__", "errors", "files", "process", "manifest", "workspace", "net"]
+BASE_ORDER = ["__init__", "errors", "files", "process", "manifest", "workspace", "net", "fatbin"]
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 350
 

@@ -20,6 +20,9 @@ from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
+from sparkbuild.errors import BinaryError
+from sparkbuild.fatbin import fatbin_targets
+
 NOTE: Final = ".note.nv.tkinfo"
 _TYPE: Final = 2000
 _HEADER: Final = struct.Struct("<6I")
@@ -30,18 +33,6 @@ _BUILD: Final = re.compile(r"Build \S+?/compiler\.(\d+)(?:_\d+)?")
 _ARCHITECTURE: Final = re.compile(r"-arch[ =](sm_\d+[af]?)(?:\s|$)")
 
 FATBIN: Final = ".nv_fatbin"
-_MAGIC: Final = 0xBA55ED50
-_CONTAINER: Final = struct.Struct("<IHHQ")
-_IMAGE: Final = struct.Struct("<HHIQ")
-_NUMBER: Final = struct.Struct("<I")
-_NUMBER_AT: Final = 28
-_FLAGS: Final = struct.Struct("<Q")
-_FLAGS_AT: Final = 40
-_KINDS: Final = {1: "compute", 2: "sm"}
-_ACCELERATED: Final = 1 << 20
-_FAMILY: Final = 1 << 21
-_ALIGNMENT: Final = 8
-_LEAST_IMAGE: Final = 64
 
 _DAMAGE: Final = (
     ELFError, ConstructError, struct.error, ArithmeticError, AssertionError, AttributeError,
@@ -79,7 +70,11 @@ def object_targets(content: bytes) -> tuple[str, ...]:
     """
     with _damage_told():
         sections = [section.data() for section in _sections(content, FATBIN)]
-    return tuple(sorted({target for data in sections for target in _targets(data)}))
+    try:
+        containers = [images for data in sections for images in fatbin_targets(data)]
+    except BinaryError as refusal:
+        raise ValueError(f"{FATBIN}: {'; '.join(refusal.problems)}") from refusal
+    return tuple(sorted({target for images in containers for target in images}))
 
 
 @contextlib.contextmanager
@@ -113,29 +108,3 @@ def _note(data: bytes) -> CubinNote:
         build=built[1] if built else None,
         target=asked[1] if asked else None,
     )
-
-
-def _targets(section: bytes) -> Iterator[str]:
-    position = 0
-    while any(section[position:]):
-        magic, version, header, size = _unpack(_CONTAINER, section, position)
-        end = position + header + size
-        if magic != _MAGIC or version != 1 or header < _CONTAINER.size or end > len(section):
-            raise ValueError(f"no fat binary container at offset {position} of {FATBIN}")
-        position += header
-        while position < end:
-            kind, _, header, size = _unpack(_IMAGE, section, position)
-            if header < _LEAST_IMAGE or position + header + size > end:
-                raise ValueError(f"an image at offset {position} of {FATBIN} is cut off")
-            (number,) = _unpack(_NUMBER, section, position + _NUMBER_AT)
-            (flags,) = _unpack(_FLAGS, section, position + _FLAGS_AT)
-            suffix = "a" if flags & _ACCELERATED else "f" if flags & _FAMILY else ""
-            yield f"{_KINDS.get(kind, f'kind{kind}')}_{number}{suffix}"
-            position += header + size
-        position = -(-end // _ALIGNMENT) * _ALIGNMENT
-
-
-def _unpack(layout: struct.Struct, data: bytes, position: int) -> tuple[int, ...]:
-    if position + layout.size > len(data):
-        raise ValueError(f"{FATBIN} is cut off at offset {position}")
-    return layout.unpack_from(data, position)

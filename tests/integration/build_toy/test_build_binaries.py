@@ -13,10 +13,10 @@ import pytest
 
 from sparkbuild import process
 from sparkbuild.build.elf import read_elf
-from sparkbuild.build.fatbin import fatbin_targets
 from sparkbuild.build.inspect import inspect
 from sparkbuild.build.model import Binaries, Configuration
 from sparkbuild.errors import BinaryError
+from sparkbuild.fatbin import fatbin_targets
 from sparkbuild.toolkit.model import Toolkit
 
 from .conftest import Workshop

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sparkbuild import process
-from sparkbuild.build import fatbin, surroundings
+from sparkbuild import fatbin, process
+from sparkbuild.build import surroundings
 from sparkbuild.build.cache import CacheUse, compile_cache, serving, use
 from sparkbuild.build.configure import configure
 from sparkbuild.build.elf import read_elf

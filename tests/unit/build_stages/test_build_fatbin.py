@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkbuild.build.fatbin import fatbin_targets, wrong_targets
 from sparkbuild.errors import BinaryError
+from sparkbuild.fatbin import fatbin_targets, wrong_targets
 
 DATA = Path(__file__).parents[2] / "data" / "build" / "fatbin"
 
