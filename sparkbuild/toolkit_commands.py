@@ -72,7 +72,9 @@ def show(
         print_json({"toolkits": to_builtins(found)})
     else:
         screen = console()
-        for identity in found:
+        for number, identity in enumerate(found):
+            if number:
+                screen.print()
             matched = [
                 Warned(id=entry.id, refuses=entry.action == "refuse", effect=entry.effect)
                 for entry in book.known_bad.advisory

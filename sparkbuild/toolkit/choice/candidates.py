@@ -145,8 +145,9 @@ def _none_whole(
         problems = [*elsewhere] or ["no CUDA toolkit was found on this machine"]
     bad = refused(book, toolchain, architectures)
     problems += [f"mind: {name} is known bad, {advisory.id}: {advisory.effect}" for advisory in bad]
-    step = f"sparkbuild toolkit install {name}"
-    if not installable(book, toolchain):
+    better = nearest_good(book, toolchain, architectures) if bad else None
+    step = f"sparkbuild toolkit install {short_name(better) if better else name}"
+    if better is None and not installable(book, toolchain):
         step = (
             f"no wheels bring the whole of CUDA {release}: install it with NVIDIA's own installer, "
             "then --toolkit /path/to/cuda"

@@ -301,6 +301,7 @@ def test_a_release_that_is_not_there_and_known_bad_says_both(settled: Settle) ->
     with pytest.raises(ToolkitMismatchError) as caught:
         settled("13.2.1")
     assert "mind: 13.2.1 is known bad, wrong-code: drops a mask" in caught.value.problems
+    assert caught.value.next_step == "sparkbuild toolkit install 13.2.2"
 
 
 def test_arch_means_nothing_to_a_cpu_build(settled: Settle) -> None:
