@@ -107,7 +107,7 @@ def main() -> None:
         "only", nargs="*", help="help, noop, build, install, identity, refusal; default: all"
     )
     parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
-    parser.add_argument("--root", type=Path, help="for identity: a toolkit that is there")
+    parser.add_argument("--root", type=Path, help="for identity, refusal: a toolkit that is there")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
     work = options.work.absolute()
@@ -119,7 +119,7 @@ def main() -> None:
         "noop": lambda: bench_noop(work, work / "dist"),
         "install": lambda: bench_install(work),
         "identity": lambda: bench_identity(work, options.root),
-        "refusal": lambda: bench_refusal(work),
+        "refusal": lambda: bench_refusal(work, options.root),
     }
     figures = {name: benches[name]() for name in todo}
     target = options.write or Path(f"bench-{int(time.time())}.json")

@@ -106,10 +106,11 @@ def bench_identity(work: Path, given: Path | None) -> dict[str, Any]:
     }
 
 
-def bench_refusal(work: Path) -> dict[str, Any]:
+def bench_refusal(work: Path, given: Path | None) -> dict[str, Any]:
     """``make`` with a root that holds another release's headers, from the command line."""
-    root = _root(work)
+    root = given or _root(work)
     folder = work / "bench-toolkits"
+    folder.mkdir(parents=True, exist_ok=True)
     mixed = folder / "mixed"
     shutil.rmtree(mixed, ignore_errors=True)
     shutil.copytree(root, mixed, copy_function=os.link, symlinks=True)
@@ -152,8 +153,10 @@ def _mix(root: Path, folder: Path) -> None:
     place = folder / "other"
     shutil.rmtree(place, ignore_errors=True)
     unpack([download.file], place)
-    shutil.rmtree(root / "include/crt")
-    shutil.move(place / "include/crt", root / "include/crt")
+    headers = root / "include/crt"
+    for header in [*headers.glob("*.h"), *headers.glob("*.hpp")]:
+        header.unlink()  # the file may have a second name in the good root
+    shutil.copytree(place / "include/crt", headers, dirs_exist_ok=True)
 
 
 def _refused(argv: Sequence[str], cwd: Path) -> float:
