@@ -179,12 +179,21 @@ def source_verify(variant: str, recipes: Path | None, work: Path | None, as_json
 def list_command(recipes: Path | None, as_json: bool) -> None:
     """Show the variants and toolchains that the recipes know."""
     from sparkbuild.manifest import find_recipes
+    from sparkbuild.toolkit.book import read_book
+    from sparkbuild.toolkit.choice.releases import refused
 
     known = find_recipes(recipes)
+    book = read_book(known)
+    bad = {
+        name: [one.id for one in refused(book, chain)] for name, chain in book.toolchains.items()
+    }
     facts = {
         "recipes": str(known.root),
         "variants": {name: known.patchset(name)[0].summary for name in known.patchset_names()},
         "toolchains": {name: known.toolchain(name)[0].summary for name in known.toolchain_names()},
+        "known bad": {
+            name: f"{' '.join(ids)}, for its own targets" for name, ids in bad.items() if ids
+        },
     }
     answer(facts, as_json=as_json, out=console(stderr=as_json))
 

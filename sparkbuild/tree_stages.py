@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sparkbuild.files import DigestCache, sha256_file
 from sparkbuild.job import Job
 from sparkbuild.qualify.model import Qualification
@@ -12,7 +14,8 @@ from sparkbuild.toolkit.model import Toolkit
 
 
 def toolkit_stage(job: Job) -> Toolkit:
-    """Stage 1: every part of the toolkit identified, then a one-line program compiled with it."""
+    """Stage 1: every part of the toolkit identified, then a small program compiled with it."""
+    logs: list[Path] = []
 
     def action() -> Toolkit:
         toolkit = settle(
@@ -26,8 +29,9 @@ def toolkit_stage(job: Job) -> Toolkit:
         if toolkit.kind == "cuda":
             from sparkbuild.toolkit.trial.trial import try_toolkit
 
-            job.runner.observer.progress(0, 0, "compiling a one-line program")
-            try_toolkit(toolkit, folder=job.work.trials)
+            job.runner.observer.progress(0, 0, "compiling, linking and running a small program")
+            trial = try_toolkit(toolkit, folder=job.work.trials)
+            logs.append(Path(trial.folder) / "trial.log")
         return toolkit
 
     def describe(toolkit: Toolkit) -> Outcome:
@@ -36,6 +40,7 @@ def toolkit_stage(job: Job) -> Toolkit:
         return Outcome(
             summary=f"{cuda}{archs}, host compiler {toolkit.host.identification}",
             notes=toolkit.notes,
+            evidence=tuple(logs),
         )
 
     return job.runner.always(
