@@ -191,9 +191,7 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
         "recipes": str(known.root),
         "variants": {name: known.patchset(name)[0].summary for name in known.patchset_names()},
         "toolchains": {name: known.toolchain(name)[0].summary for name in known.toolchain_names()},
-        "known bad": {
-            name: f"{' '.join(ids)}, for its own targets" for name, ids in bad.items() if ids
-        },
+        "known_bad": {name: " ".join(ids) for name, ids in bad.items() if ids},
     }
     answer(facts, as_json=as_json, out=console(stderr=as_json))
 
