@@ -9,7 +9,7 @@ from typing import Final
 
 _SIGNATURE: Final = b"Cuda compilation tools, release "
 _RELEASE: Final = re.compile(rb"(\d{1,3}\.\d{1,3}), V(\d{1,3}\.\d{1,3}\.\d{1,5})(?!\d)")
-_BUILD: Final = re.compile(rb"Build (cuda_[0-9a-z.]{1,40}/compiler\.[0-9_]{1,40})")
+_BUILD: Final = re.compile(rb"Build (cuda_[0-9a-z.]{1,40}/compiler\.[0-9_]{1,40})(?=[^0-9_])")
 
 _NEAR: Final = 256
 """Bytes around a program's version in which its compiler build is named; 102 at most in the
@@ -37,11 +37,13 @@ def embedded(read: Callable[[int, int], bytes], size: int) -> tuple[set[str], se
     """
     versions: set[str] = set()
     builds: set[str] = set()
-    overlap = len(_SIGNATURE) + 2 * _NEAR
+    beside = len(_SIGNATURE) + 2 * _NEAR
     for start in range(0, size, _CHUNK):
-        data = read(max(start - overlap, 0), _CHUNK + min(start, overlap))
-        at = data.find(_SIGNATURE)
-        while at >= 0:
+        # With room on both sides: what belongs to a signature is never seen cut in two.
+        first = max(start - beside, 0)
+        data = read(first, start - first + _CHUNK + beside)
+        at = data.find(_SIGNATURE, start - first)
+        while 0 <= at < start - first + _CHUNK:
             end = at + len(_SIGNATURE)
             match = _RELEASE.match(data, end)
             if match:

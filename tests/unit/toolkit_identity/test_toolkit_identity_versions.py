@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkbuild.toolkit.identity import versions
@@ -42,6 +42,7 @@ def test_a_programs_version_wherever_it_lies(
 
 
 @given(st.integers(-700, 700))
+@example(-80)
 def test_a_version_across_the_border_of_two_reads(shift: int) -> None:
     data = b"\1" * (versions._CHUNK + shift) + signature("13.0.88", "1_0") + b"\1" * 900
     assert found_in(data) == ({"13.0.88"}, {"cuda_13.0.r13.0/compiler.1_0"})
