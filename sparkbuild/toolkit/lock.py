@@ -70,12 +70,6 @@ def lock_path(recipes: Recipes, toolchain: str) -> Path:
     return recipes.root / "toolchains" / "locks" / f"{toolchain}.toml"
 
 
-def read_lock(recipes: Recipes, toolchain: str) -> Lock | None:
-    """A toolchain's lock, None where its recipe has none. Raises ManifestError."""
-    path = lock_path(recipes, toolchain)
-    return load(path, Lock) if path.is_file() else None
-
-
 def read_locks(recipes: Recipes) -> dict[str, Lock]:
     """Every lock of the recipes by toolchain. Raises ManifestError."""
     names = sorted(file.stem for file in recipes.root.glob("toolchains/locks/*.toml"))

@@ -66,10 +66,6 @@ class Readings:
     parts: list[Reading] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
-    def get(self, name: str) -> Reading | None:
-        """The part of that name, None where it could not be read."""
-        return next((reading for reading in self.parts if reading.part.name == name), None)
-
 
 def index_of(book: Book) -> Index:
     """Every digest that the locks know."""
