@@ -159,6 +159,13 @@ class BusyError(SparkbuildError):
     title = "busy"
 
 
+class CanaryError(SparkbuildError):
+    """A canary model is not what its record says, or cannot be made, derived or asked."""
+
+    exit_code = 19
+    title = "canary"
+
+
 class InternalError(SparkbuildError):
     """A defect of sparkbuild itself."""
 

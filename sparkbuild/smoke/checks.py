@@ -10,12 +10,12 @@ from typing import Final
 import httpx
 import numpy as np
 
+from sparkbuild.llama.client import Completion
+from sparkbuild.llama.memory import MIB
 from sparkbuild.smoke import identity
-from sparkbuild.smoke.client import Completion
 from sparkbuild.smoke.compare import Comparisons
 from sparkbuild.smoke.context import SLOT, Context
 from sparkbuild.smoke.logscan import scan
-from sparkbuild.smoke.memory import MIB
 from sparkbuild.smoke.reference import Array, nmse
 from sparkbuild.smoke.suite import GreedyCase
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sparkbuild.smoke.client import Api, Completion
-from sparkbuild.smoke.server import Server
+from sparkbuild.llama.client import Api, Completion
+from sparkbuild.llama.server import Server
 from sparkbuild.smoke.suite import GreedyCase, Logprobs, Suite
 
 SLOT: Final = 0

@@ -11,13 +11,13 @@ from typing import Final
 import httpx
 
 from sparkbuild.errors import DiskFullError, SmokeError, SparkbuildError
+from sparkbuild.llama.memory import MIB
+from sparkbuild.llama.server import Limits, Server, running, tail
 from sparkbuild.smoke import checks, tiny
 from sparkbuild.smoke.checks import Checker
 from sparkbuild.smoke.compare import Comparisons
 from sparkbuild.smoke.context import Context
-from sparkbuild.smoke.memory import MIB
 from sparkbuild.smoke.model import Check, SmokeReport
-from sparkbuild.smoke.server import Limits, Server, running, tail
 from sparkbuild.smoke.suite import FOLDER, Suite, load_suite
 
 _SERVER: Final = "llama-server"

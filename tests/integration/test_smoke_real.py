@@ -17,12 +17,12 @@ import pytest
 
 from sparkbuild.errors import SmokeError
 from sparkbuild.files import sha256_file
+from sparkbuild.llama.client import Api
+from sparkbuild.llama.server import Limits, free_port, running
 from sparkbuild.smoke import tiny
-from sparkbuild.smoke.client import Api
 from sparkbuild.smoke.model import Check, SmokeReport
 from sparkbuild.smoke.reference import nmse
 from sparkbuild.smoke.run import smoke
-from sparkbuild.smoke.server import Limits, free_port, running
 from sparkbuild.smoke.suite import load_suite
 
 pytestmark = pytest.mark.real

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from sparkbuild.errors import SmokeError
+from sparkbuild.llama.server import Limits, Server, free_port, running
 from sparkbuild.smoke.model import Check, SmokeReport
 from sparkbuild.smoke.run import smoke
-from sparkbuild.smoke.server import Limits, Server, free_port, running
 from sparkbuild.smoke.suite import FOLDER, load_suite
 
 STUB = Path(__file__).parent.parent / "data/smoke/stub_server.py"

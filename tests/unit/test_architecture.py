@@ -7,12 +7,16 @@ from pathlib import Path
 import sparkbuild
 
 PACKAGE = Path(sparkbuild.__file__).parent
-BASE = {"__init__", "errors", "fatbin", "files", "manifest", "net", "process", "workspace"}
-ROOMS = ["toolkit", "source", "qualify", "build", "smoke", "package", "report"]
+BASE = {
+    "__init__", "errors", "fatbin", "files", "llama", "manifest", "net", "process", "workspace",
+}  # fmt: skip
+ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
          "toolkit_commands", "cli",
          "__main__"]  # fmt: skip
-BASE_ORDER = ["__init__", "errors", "files", "process", "manifest", "workspace", "net", "fatbin"]
+BASE_ORDER = [
+    "__init__", "errors", "files", "process", "manifest", "workspace", "net", "llama", "fatbin",
+]  # fmt: skip
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 350
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkbuild.smoke.client import Api, UnexpectedAnswerError
+from sparkbuild.llama.client import Api, UnexpectedAnswerError
+from sparkbuild.llama.memory import Memory, reading
+from sparkbuild.llama.server import ending, free_port
 from sparkbuild.smoke.compare import Comparisons
 from sparkbuild.smoke.identity import parse_version
 from sparkbuild.smoke.logscan import scan
-from sparkbuild.smoke.memory import Memory, reading
-from sparkbuild.smoke.server import ending, free_port
 from sparkbuild.smoke.suite import load_suite
 
 SUITE, _ = load_suite("tiny")

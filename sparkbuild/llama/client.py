@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -24,9 +25,26 @@ class TopLogprob(msgspec.Struct, frozen=True):
 
 
 class TokenProbabilities(msgspec.Struct, frozen=True):
-    """The most likely tokens at one position, most likely first."""
+    """The most likely tokens at one position, most likely first.
+
+    ``id`` is the token that was chosen there. Tokens that end in the middle of a character have
+    no entry, so positions are found by it.
+    """
 
     top_logprobs: tuple[TopLogprob, ...]
+    id: int | None = None
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """What the server counted for one answer: no times, so that two equal answers compare equal.
+
+    The draft's counts are missing, not 0, where nothing was drafted.
+    """
+
+    prompt_n: int
+    predicted_n: int
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -39,12 +57,28 @@ class Completion(msgspec.Struct, frozen=True):
     tokens_predicted: int
     truncated: bool
     completion_probabilities: tuple[TokenProbabilities, ...] = ()
+    timings: Timings | None = None
+
+
+class Function(msgspec.Struct, frozen=True):
+    """The function that a model wants called; ``arguments`` is the text of a JSON object."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One call of a tool."""
+
+    function: Function
 
 
 class Message(msgspec.Struct, frozen=True):
     """A chat message."""
 
     content: str | None
+    reasoning_content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -66,6 +100,7 @@ class Chat(msgspec.Struct, frozen=True):
 
     choices: tuple[Choice, ...]
     usage: Usage
+    timings: Timings | None = None
 
 
 class ModelMeta(msgspec.Struct, frozen=True):
@@ -100,6 +135,8 @@ class Props(msgspec.Struct, frozen=True):
 
     build_info: str
     model_path: str
+    media_marker: str = ""
+    """Stands for a picture in a prompt's text; a new one at every start of the server."""
 
 
 class _Tokens(msgspec.Struct, frozen=True):
@@ -128,11 +165,50 @@ class Api:
         self._client = client
 
     def complete(
-        self, prompt: Sequence[int], *, count: int, slot: int = -1, probabilities: int = 0
+        self,
+        prompt: Sequence[int],
+        *,
+        count: int,
+        slot: int = -1,
+        probabilities: int = 0,
+        past_end: bool = False,
     ) -> Completion:
-        """Greedy continuation by at most ``count`` tokens, the cache of earlier prompts unused."""
+        """Greedy continuation by at most ``count`` tokens, the cache of earlier prompts unused.
+
+        With ``probabilities`` every generated position carries so many most likely tokens; an end
+        token ends that too, unless ``past_end`` forbids to choose one.
+        """
+        return self._complete(list(prompt), count, slot, probabilities, past_end=past_end)
+
+    def complete_mixed(
+        self,
+        parts: Sequence[str | bytes],
+        *,
+        count: int,
+        slot: int = -1,
+        probabilities: int = 0,
+        past_end: bool = False,
+    ) -> Completion:
+        """The same after a text with pictures (files' bytes), in the order in which they stand.
+
+        Names of special tokens in the text are those tokens.
+        """
+        marker = self.props().media_marker if any(isinstance(p, bytes) for p in parts) else ""
+        prompt: dict[str, object] = {
+            "prompt_string": "".join(part if isinstance(part, str) else marker for part in parts),
+            "multimodal_data": [_base64(part) for part in parts if isinstance(part, bytes)],
+        }
+        if not marker:
+            return self._complete(
+                prompt["prompt_string"], count, slot, probabilities, past_end=past_end
+            )
+        return self._complete(prompt, count, slot, probabilities, past_end=past_end)
+
+    def _complete(
+        self, prompt: object, count: int, slot: int, probabilities: int, *, past_end: bool
+    ) -> Completion:
         body = {
-            "prompt": list(prompt),
+            "prompt": prompt,
             "n_predict": count,
             "temperature": 0,
             "cache_prompt": False,
@@ -140,16 +216,36 @@ class Api:
             "n_probs": probabilities,
             "id_slot": slot,
         }
+        if past_end:
+            body["ignore_eos"] = True
         return self._post("/completion", body, Completion)
 
     def chat(self, user: str, *, count: int) -> Chat:
         """Greedy answer to one user message."""
-        body = {
-            "messages": [{"role": "user", "content": user}],
+        return self.converse([{"role": "user", "content": user}], count=count)
+
+    def converse(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        count: int,
+        tools: Sequence[Mapping[str, Any]] = (),
+        thinking: bool | None = None,
+    ) -> Chat:
+        """Greedy answer to a conversation in the form of OpenAI's interface (see ``picture``).
+
+        ``thinking`` goes to the template as ``enable_thinking``; None leaves it to the template.
+        """
+        body: dict[str, Any] = {
+            "messages": list(messages),
             "max_tokens": count,
             "temperature": 0,
             "cache_prompt": False,
         }
+        if tools:
+            body["tools"] = list(tools)
+        if thinking is not None:
+            body["chat_template_kwargs"] = {"enable_thinking": thinking}
         return self._post("/v1/chat/completions", body, Chat)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
@@ -189,3 +285,12 @@ class Api:
             return msgspec.json.decode(answer.content, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnexpectedAnswerError(f"{path}: {error}, in {shown}") from error
+
+
+def picture(data: bytes) -> dict[str, Any]:
+    """A PNG file as one part of a chat message's content."""
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_base64(data)}"}}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

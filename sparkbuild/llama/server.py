@@ -21,7 +21,7 @@ import psutil
 from sparkbuild import process
 from sparkbuild.errors import SmokeError
 from sparkbuild.files import write_atomic
-from sparkbuild.smoke import memory
+from sparkbuild.llama import memory
 
 HOST: Final = "127.0.0.1"
 _ATTEMPTS: Final = 5

@@ -1,0 +1,1 @@
+"""llama-server from outside: its life, its HTTP interface, the memory that it leaves."""
