@@ -1,0 +1,94 @@
+"""Run the suite on perturbed copies: what one worker process does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from sparkbuild import process
+from sparkbuild.canary.audit.records import Probe, Role, judged
+from sparkbuild.canary.gguf.spoil import Spoil, spoilt
+from sparkbuild.canary.run import Setup, canary
+from sparkbuild.errors import SmokeError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What all perturbations have in common: the suite, the healthy float32 files, the server."""
+
+    suite: Path
+    setup: Setup
+    workdir: Path
+
+
+class Worker:
+    """Copies of the healthy files, perturbed in place and restored again and again."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._suite = bench.suite
+        folder = bench.workdir / f"worker-{os.getpid()}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._files: dict[Role, Path] = {"model": _copied(bench.setup.model, folder)}
+        if bench.setup.vision:
+            self._files["vision"] = _copied(bench.setup.vision, folder)
+        self._setup = replace(
+            bench.setup,
+            model=self._files["model"],
+            vision=self._files.get("vision"),
+            scratch=folder / "server",
+            log=folder / "server.log",
+        )
+
+    def healthy(self) -> Probe:
+        """The suite on the copies as they are."""
+        return self._asked(Probe(key="", role="model", target="", kind="changed", detail=""))
+
+    def probe(self, wanted: Probe) -> Probe:
+        """The suite on one perturbation."""
+        spoil = Spoil(target=wanted.target, kind=wanted.kind, detail=wanted.detail)
+        with spoilt(self._files[wanted.role], spoil):
+            return self._asked(wanted)
+
+    def _asked(self, wanted: Probe) -> Probe:
+        started = time.monotonic()
+        try:
+            report = canary(self._suite, self._setup)
+        except SmokeError as error:
+            problems = "; ".join([error.message, *error.problems])
+            return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
+        nmse, failed, missed = judged(report)
+        return msgspec.structs.replace(
+            wanted, nmse=nmse, failed=failed, missed=missed, seconds=_since(started)
+        )
+
+
+class _Here:
+    """The worker of this process: a pool calls functions, not methods of what lives elsewhere."""
+
+    worker: Worker | None = None
+
+
+def prepare(bench: Bench) -> None:
+    """Begin as a worker process, which ends with its parent."""
+    process.end_with_parent()
+    _Here.worker = Worker(bench)
+
+
+def probe(wanted: Probe) -> Probe:
+    """Probe one perturbation in a worker process."""
+    assert _Here.worker is not None  # noqa: S101 - the pool has called prepare
+    return _Here.worker.probe(wanted)
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    return Path(shutil.copyfile(file, folder / file.name))
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)

@@ -1,0 +1,80 @@
+"""What a canary's run gives, and what ships; nothing heavy is imported for it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Backend = Literal["cpu", "cuda"]
+"""Where the layers are computed; bounds of healthy noise differ."""
+CacheType = Literal["f32", "f16", "q8_0"]
+"""llama-server's ``--cache-type-k`` and ``--cache-type-v``."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One question: what was expected and what came; ``nmse`` where numbers were compared."""
+
+    name: str
+    group: str
+    passed: bool
+    expected: str
+    found: str
+    seconds: float
+    nmse: float | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """All items of one kind: how many have to be right, and are."""
+
+    name: str
+    right: int
+    of: int
+    minimum: float
+    """The share that has to be right; 1 is all of them."""
+    reason: str
+    """Why it is not another share."""
+
+    @property
+    def passed(self) -> bool:
+        """True where items were asked and enough were right."""
+        return self.of > 0 and self.right >= self.minimum * self.of
+
+
+class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole pass over one form of one canary."""
+
+    canary: str
+    form: str
+    backend: Backend
+    cache: CacheType
+    load_seconds: float
+    """From the start of the server to its health."""
+    seconds: float
+    """Of the questions."""
+    items: tuple[Item, ...]
+    groups: tuple[Group, ...]
+
+    @property
+    def passed(self) -> bool:
+        """True where every group is well; an item may miss where its group's rate allows it."""
+        return bool(self.groups) and all(group.passed for group in self.groups)
+
+
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the tokens that the draft block proposed, up to ``depth`` at a time.
+
+    ``unsupported`` says why this llama.cpp cannot draft with the model; nothing else is then
+    known. ``wrong`` counts answers that drafting changed, which it must never do.
+    """
+
+    depth: int
+    drafted: int = 0
+    accepted: int = 0
+    wrong: int = 0
+    unsupported: str = ""
+
+    @property
+    def share(self) -> float:
+        """Accepted of drafted; 0 where nothing was drafted, which is a failure too."""
+        return self.accepted / self.drafted if self.drafted else 0.0
