@@ -1,0 +1,1 @@
+"""What a canary knows: tasks that make samples, without end and from a seed."""
