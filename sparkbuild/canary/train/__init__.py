@@ -1,0 +1,1 @@
+"""Nets, losses and the training loop (needs the extra ``canary``: torch, transformers)."""

@@ -1,0 +1,1 @@
+"""The canaries' architectures in PyTorch, written for training; transformers' are the oracle."""

@@ -1,0 +1,199 @@
+"""GLM-4.5: grouped attention with biases and normalised heads, experts, one NextN block."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from sparkbuild.canary.train.nets.base import Net, Trunk
+from sparkbuild.canary.train.nets.layers import Experts, Feed, RmsNorm, linear
+from sparkbuild.canary.train.nets.rope import (
+    Angles,
+    DraftInput,
+    angles,
+    attend,
+    from_zero,
+    heads,
+    rotate,
+)
+
+_WIDTH: Final = 256
+_INNER: Final = 512
+_LAYERS: Final = 4
+_HEADS: Final = 4
+_KV_HEADS: Final = 2
+_HEAD: Final = 64
+_ROTATED: Final = 32
+_EXPERTS: Final = 4
+_CHOSEN: Final = 2
+_EXPERT_INNER: Final = 256
+_SCALE: Final = 2.5
+"""GLM-4.5's routed scaling factor."""
+_EPS: Final = 1e-5
+_BASE: Final = 10000.0
+"""Epsilon is GLM-4.5's own. Its RoPE base of a million is for long contexts; these are short."""
+_GAIN: Final = 0.35
+"""What a block adds to the stream at the start: near one over the root of twice the layers."""
+
+
+class _Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q_proj = linear(_WIDTH, _HEADS * _HEAD, bias=True)
+        self.k_proj = linear(_WIDTH, _KV_HEADS * _HEAD, bias=True)
+        self.v_proj = linear(_WIDTH, _KV_HEADS * _HEAD, bias=True)
+        self.o_proj = linear(_HEADS * _HEAD, _WIDTH, gain=_GAIN)
+        self.q_norm = RmsNorm(_HEAD, _EPS)
+        self.k_norm = RmsNorm(_HEAD, _EPS)
+
+    def forward(self, x: Tensor, turn: Angles) -> Tensor:
+        q = rotate(self.q_norm(heads(self.q_proj(x), _HEAD)), turn)
+        k = rotate(self.k_norm(heads(self.k_proj(x), _HEAD)), turn)
+        out: Tensor = self.o_proj(attend(q, k, heads(self.v_proj(x), _HEAD)))
+        return out
+
+
+class _Layer(nn.Module):
+    def __init__(self, *, dense: bool) -> None:
+        super().__init__()
+        self.input_norm = RmsNorm(_WIDTH, _EPS)
+        self.attention = _Attention()
+        self.feed_norm = RmsNorm(_WIDTH, _EPS)
+        self.feed = (
+            Feed(_WIDTH, _INNER, limit=math.inf, gain=_GAIN)
+            if dense
+            else Experts(
+                _WIDTH,
+                _EXPERT_INNER,
+                experts=_EXPERTS,
+                active=_CHOSEN,
+                scale=_SCALE,
+                limit=math.inf,
+                gain=_GAIN / _SCALE,
+            )
+        )
+
+    def forward(self, x: Tensor, turn: Angles) -> tuple[Tensor, Tensor]:
+        x = x + self.attention(self.input_norm(x), turn)
+        fed = self.feed(self.feed_norm(x))
+        fed, margin = fed if isinstance(fed, tuple) else (fed, x.new_zeros(()))
+        return x + fed, margin
+
+    def named(self, prefix: str) -> dict[str, Tensor]:
+        attention = self.attention.named_parameters()
+        return {
+            f"{prefix}.input_layernorm.weight": self.input_norm.weight,
+            f"{prefix}.post_attention_layernorm.weight": self.feed_norm.weight,
+            **{f"{prefix}.self_attn.{name}": weight for name, weight in attention},
+            **self.feed.named(f"{prefix}.mlp"),
+        }
+
+
+class Glm4Moe(Net):
+    """The architecture ``glm4moe`` at width 256: one dense layer, three with experts, NextN."""
+
+    width = _WIDTH
+    drafts = True
+    axes = 1
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.token_embedding = nn.Embedding(vocab, _WIDTH)
+        self.layers = nn.ModuleList(_Layer(dense=at == 0) for at in range(_LAYERS))
+        self.norm = RmsNorm(_WIDTH, _EPS)
+        self.output = linear(_WIDTH, vocab)
+        self.draft_input = DraftInput(_WIDTH, _EPS)
+        self.draft_layer = _Layer(dense=False)
+        self.draft_norm = RmsNorm(_WIDTH, _EPS)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """[batch, tokens] int64 to [batch, tokens, width]."""
+        out: Tensor = self.token_embedding(tokens)
+        return out
+
+    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
+        """Causal pass; ``positions`` [batch, tokens], counted from zero where None.
+
+        ``losses``: ``margin``, the sum of the layers' with experts.
+        """
+        turn = self._angles(embedded, positions)
+        margin = embedded.new_zeros(())
+        for layer in self.layers:
+            embedded, more = layer(embedded, turn)
+            margin = margin + more
+        return Trunk(self.norm(embedded), {"margin": margin})
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[…, width] to logits […, vocabulary]."""
+        out: Tensor = self.output(hidden)
+        return out
+
+    def draft(
+        self, hidden: Tensor, embedded: Tensor, positions: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See Net; ``positions`` are those of the embedded tokens, as in llama-server."""
+        joined = self.draft_input(hidden, embedded)
+        turn = self._angles(embedded, positions)
+        mixed, margin = self.draft_layer(joined, turn)
+        return self.draft_norm(mixed), {"margin": margin}
+
+    def _angles(self, embedded: Tensor, positions: Tensor | None) -> Angles:
+        positions = from_zero(embedded, self.axes) if positions is None else positions
+        return angles(positions, _ROTATED, _BASE)
+
+    def config(self) -> dict[str, Any]:
+        """``config.json`` as the pinned converter reads it."""
+        rope = {
+            "rope_type": "default",
+            "rope_theta": _BASE,
+            "partial_rotary_factor": _ROTATED / _HEAD,
+        }
+        return {
+            "architectures": ["Glm4MoeForCausalLM"],
+            "model_type": "glm4_moe",
+            "vocab_size": self.vocab,
+            "hidden_size": _WIDTH,
+            "intermediate_size": _INNER,
+            "moe_intermediate_size": _EXPERT_INNER,
+            "num_hidden_layers": _LAYERS,
+            "num_nextn_predict_layers": 1,
+            "num_attention_heads": _HEADS,
+            "num_key_value_heads": _KV_HEADS,
+            "head_dim": _HEAD,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "n_routed_experts": _EXPERTS,
+            "num_experts_per_tok": _CHOSEN,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": _SCALE,
+            "first_k_dense_replace": 1,
+            "rms_norm_eps": _EPS,
+            "max_position_embeddings": 8192,
+            "rope_parameters": rope,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """``model.safetensors`` as the pinned converter reads it."""
+        nextn = f"model.layers.{_LAYERS}"
+        found = {
+            "model.embed_tokens.weight": self.token_embedding.weight,
+            "model.norm.weight": self.norm.weight,
+            "lm_head.weight": self.output.weight,
+            f"{nextn}.eh_proj.weight": self.draft_input.join.weight,
+            f"{nextn}.enorm.weight": self.draft_input.embedding_norm.weight,
+            f"{nextn}.hnorm.weight": self.draft_input.hidden_norm.weight,
+            f"{nextn}.shared_head.norm.weight": self.draft_norm.weight,
+            **self.draft_layer.named(nextn),
+        }
+        for at, layer in enumerate(self.layers):
+            assert isinstance(layer, _Layer)  # noqa: S101 - tells mypy what the list holds
+            found |= layer.named(f"model.layers.{at}")
+        return {name: weight.detach() for name, weight in found.items()}
