@@ -43,7 +43,8 @@ def unit(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows of Euclidean length one; ``eps`` is the architecture's own."""
     width = x.shape[-1]
     normed: Tensor = F.rms_norm(x, (width,), eps=eps / width)
-    return normed * width**-0.5
+    scaled: Tensor = normed * width**-0.5
+    return scaled
 
 
 def _chunked(x: Tensor, tokens: int) -> Tensor:

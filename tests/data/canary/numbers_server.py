@@ -1,0 +1,46 @@
+"""A server whose numbers depend on the bytes of the model: enough to be perturbed.
+
+usage: numbers_server.py HEALTHY.json [llama-server's arguments]
+HEALTHY holds the model's digest, the reference's token and its log-probabilities.
+"""
+
+import hashlib
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+HEALTHY, *ARGUMENTS = sys.argv[1:]
+VALUES: dict[str, Any] = json.loads(Path(HEALTHY).read_text())
+MODEL = Path(ARGUMENTS[ARGUMENTS.index("--model") + 1])
+SPOILT = hashlib.sha256(MODEL.read_bytes()).hexdigest() != VALUES["sha256"]
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        self.say({"status": "ok"})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        values = [v - 1 if SPOILT and i == 0 else v for i, v in enumerate(VALUES["logprobs"])]
+        top = [{"id": i, "logprob": v} for i, v in enumerate(values)]
+        self.say({
+            "content": "x", "tokens": [VALUES["token"]], "stop_type": "limit", "truncated": False,
+            "tokens_evaluated": 1, "tokens_predicted": 1,
+            "completion_probabilities": [{"id": VALUES["token"], "top_logprobs": top}],
+        })  # fmt: skip
+
+    def say(self, value: object) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+PORT = int(ARGUMENTS[ARGUMENTS.index("--port") + 1])
+ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
