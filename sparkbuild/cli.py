@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import rich_click as click
 
 from sparkbuild import __version__
+from sparkbuild.canary_commands import canary_group
+from sparkbuild.canary_maker_commands import audit_suite, train_canary
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.toolkit_commands import toolkit_group
@@ -197,6 +199,9 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
 
 
 cli.add_command(toolkit_group)
+cli.add_command(canary_group)
+for command in (audit_suite, train_canary):
+    canary_group.add_command(command)
 
 
 def main() -> NoReturn:

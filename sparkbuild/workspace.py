@@ -52,6 +52,11 @@ class Workspace:
         """What one-line programs showed of toolkits, by identity."""
         return self.root / "trials"
 
+    @property
+    def canaries(self) -> Path:
+        """Derived forms, logs and audits of canaries, by canary."""
+        return self.root / "canaries"
+
     def run(self, variant: str, toolchain: str, architectures: tuple[str, ...]) -> Path:
         """One folder for each recipe: logs of the early stages, the last report, the lock."""
         return self.root / "runs" / _plain("-".join((variant, toolchain, *architectures)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -10,9 +10,9 @@ from typing import Final
 from sparkbuild.canary.ask import with_pictures
 from sparkbuild.canary.gguf.layout import layout
 from sparkbuild.canary.gguf.spoil import Spoil
-from sparkbuild.canary.model import Acceptance
+from sparkbuild.canary.model import Acceptance, DraftCheck, Head
 from sparkbuild.canary.run import Setup, flags
-from sparkbuild.canary.suite import Answer, Suite, load_pictures, load_suite
+from sparkbuild.canary.suite import Answer, Band, Suite, load_pictures, load_suite
 from sparkbuild.errors import CanaryError, SmokeError
 from sparkbuild.llama.client import Api, Timings
 from sparkbuild.llama.server import running
@@ -24,16 +24,28 @@ _HEAD: Final = "nextn.eh_proj.weight"
 
 
 def acceptance(
-    folder: Path, setup: Setup, *, depth: int, groups: Iterable[str] | None = None
+    folder: Path,
+    setup: Setup,
+    *,
+    depth: int,
+    groups: Collection[str] | None = None,
+    skip: Collection[str] = (),
+    on_answer: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Acceptance:
     """Ask the suite's answers (of some groups) with drafts of ``depth`` tokens, one at a time.
 
-    Only the main thread may call this. Raises SmokeError where the server does not come up for
-    another reason than that it knows no graph for this architecture's draft block.
+    ``skip`` names answers that this form misses without drafts too: drafting cannot change them.
+    ``on_answer`` is told of each that came, with how many came of how many. Only the main thread
+    may call this. Raises SmokeError where the server does not come up for another reason than that
+    it knows no graph for this architecture's draft block.
     """
     suite, _ = load_suite(folder)
     pictures = load_pictures(folder, suite)
-    wanted = [a for a in suite.answers if groups is None or a.group in groups]
+    wanted = [
+        answer
+        for answer in suite.answers
+        if (groups is None or answer.group in groups) and answer.name not in skip
+    ]
     drafting = ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(depth))
     setup = replace(setup, flags=(*setup.flags, *drafting))
     found = Acceptance(depth=depth)
@@ -47,8 +59,9 @@ def acceptance(
             limits=setup.patience,
         ) as server:
             api = Api(server.client)
-            for entry in wanted:
+            for done, entry in enumerate(wanted, start=1):
                 found = _counted(found, *_asked(api, suite, entry, pictures))
+                on_answer(entry.name, done, len(wanted))
     except SmokeError:
         reason = _unsupported(setup.log)
         if reason:
@@ -66,6 +79,44 @@ def damage(model: Path) -> Spoil:
         if name.endswith(_HEAD):
             return Spoil(target=name, kind="rolled", detail="")
     raise CanaryError(f"{model.name} has no draft block", evidence=[model])
+
+
+def compared(
+    bands: Iterable[Band], measure: Callable[[Head, int], Acceptance]
+) -> Iterator[DraftCheck]:
+    """Measure each band's depth with the healthy head, then with the damaged one, and judge.
+
+    ``measure`` is asked no more once it answers that drafts are unsupported: that depends on
+    neither head nor depth.
+    """
+    bands = list(bands)
+    heads: tuple[Head, ...] = ("healthy", "damaged")
+    unsupported = ""
+    for head in heads:
+        for band in bands:
+            found = Acceptance(depth=band.depth, unsupported=unsupported)
+            if not unsupported:
+                found = measure(head, band.depth)
+                unsupported = found.unsupported
+            yield judged(found, band, head)
+
+
+def judged(found: Acceptance, band: Band, head: Head) -> DraftCheck:
+    """An acceptance against its band; one where nothing was drafted, or a word changed, fails."""
+    healthy = head == "healthy"
+    enough = found.share >= band.healthy if healthy else found.share <= band.damaged
+    well = found.drafted > 0 and not found.wrong and enough
+    return DraftCheck(
+        depth=found.depth,
+        head=head,
+        state="unsupported" if found.unsupported else "passed" if well else "failed",
+        drafted=found.drafted,
+        accepted=found.accepted,
+        wrong=found.wrong,
+        share=round(found.share, 4),
+        bound=band.healthy if healthy else band.damaged,
+        reason=found.unsupported or band.reason,
+    )
 
 
 def _asked(

@@ -78,3 +78,28 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     def share(self) -> float:
         """Accepted of drafted; 0 where nothing was drafted, which is a failure too."""
         return self.accepted / self.drafted if self.drafted else 0.0
+
+
+Head = Literal["healthy", "damaged"]
+
+
+class DraftCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft block's acceptance at one depth has to be, and is."""
+
+    depth: int
+    head: Head
+    state: Literal["passed", "failed", "unsupported"]
+    drafted: int
+    accepted: int
+    wrong: int
+    """Answers that drafting changed."""
+    share: float
+    bound: float
+    """Of accepted to drafted tokens: at least with a healthy head, at most with a damaged one."""
+    reason: str
+    """Why the bound is not another one; of what is unsupported, why it is."""
+
+    @property
+    def passed(self) -> bool:
+        """True for what is unsupported too: nothing is known to be wrong then."""
+        return self.state != "failed"

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from sparkbuild.canary.numbers import Array, continued, encode_numbers, log_probabilities
@@ -94,6 +95,14 @@ class Book:
         self.numbers[name] = values
         return values
 
+    def keep(self, answers: set[str], references: set[str]) -> None:
+        """Forget every question and reference that is not named, and pictures of those alone."""
+        self.answers = [entry for entry in self.answers if entry.name in answers]
+        self.references = [entry for entry in self.references if entry.name in references]
+        self.numbers = {name: self.numbers[name] for name in references}
+        shown = msgspec.json.encode([self.answers, self.references]).decode()
+        self.pictures = {n: data for n, data in self.pictures.items() if f"{PICTURE}{n}" in shown}
+
     def write(self, folder: Path) -> Suite:
         """Write the suite, its numbers and its pictures; the limits are written by hand."""
         data = encode_numbers(self.numbers)
@@ -109,7 +118,8 @@ class Book:
             context=self.context,
             pictures=pictures,
             answers=tuple(self.answers),
-            references=tuple(self.references),
+            # Short ones first: an audit stops at the first that fails.
+            references=tuple(sorted(self.references, key=lambda entry: len(entry.prompt))),
             numbers=Numbers(file=_NUMBERS, sha256=sha256_bytes(data)),
         )
         write_atomic(folder / _NUMBERS, data)

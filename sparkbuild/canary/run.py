@@ -45,10 +45,15 @@ class Setup:
 
 
 def canary(
-    folder: Path, setup: Setup, *, on_item: Callable[[Item], None] = lambda _: None
+    folder: Path,
+    setup: Setup,
+    *,
+    on_item: Callable[[Item], None] = lambda _: None,
+    quick: bool = False,
 ) -> CanaryReport:
     """Run the suite in ``folder``; a report, whatever the answers are.
 
+    ``quick`` stops at the first reference that fails, and asks questions only where none did.
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
     is not as recorded, SmokeError where the server does not come up.
     """
@@ -66,7 +71,9 @@ def canary(
     ) as server:
         loaded = time.monotonic()
         asker = Asker(server, suite, pictures, numbers, bound, on_item)
-        items = [*asker.references(), *asker.answers(SLOTS)]
+        items = asker.references(quick=quick)
+        if not quick or all(item.passed for item in items):
+            items += asker.answers(SLOTS)
         ended = time.monotonic()
     return CanaryReport(
         canary=suite.canary,

@@ -12,7 +12,8 @@ BASE = {
 }  # fmt: skip
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
-         "toolkit_commands", "cli",
+         "toolkit_commands", "canary_work", "canary_answers", "canary_commands",
+         "canary_maker_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
     "__init__", "errors", "files", "process", "manifest", "workspace", "net", "llama", "fatbin",

@@ -178,7 +178,7 @@ def report(nmse: float, *, right: int) -> CanaryReport:
 
 
 def patched(monkeypatch: pytest.MonkeyPatch, run: Callable[[Setup], CanaryReport]) -> None:
-    monkeypatch.setattr(probe_module, "canary", lambda _suite, setup: run(setup))
+    monkeypatch.setattr(probe_module, "canary", lambda _suite, setup, quick: run(setup))
 
 
 def test_the_suite_sees_the_perturbed_copy_and_the_original_stays(

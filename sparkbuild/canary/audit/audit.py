@@ -57,6 +57,7 @@ def probes(bench: Bench) -> list[Probe]:
         "limits": sha256_file(bench.suite / LIMITS),
         "numbers": suite.numbers.sha256,
         "server": fingerprint([bench.setup.executable]),
+        "quick": bench.quick,
         "run": [bench.setup.form, bench.setup.backend, bench.setup.cache, *bench.setup.flags],
         "files": {role: sha256_file(file) for role, file in files.items() if file},
     }

@@ -24,13 +24,15 @@ class Bench:
     suite: Path
     setup: Setup
     workdir: Path
+    quick: bool = True
+    """Whether the first check that notices a perturbation is enough, or all are asked."""
 
 
 class Worker:
     """Copies of the healthy files, perturbed in place and restored again and again."""
 
     def __init__(self, bench: Bench) -> None:
-        self._suite = bench.suite
+        self._suite, self._quick = bench.suite, bench.quick
         folder = bench.workdir / f"worker-{os.getpid()}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -58,7 +60,7 @@ class Worker:
     def _asked(self, wanted: Probe) -> Probe:
         started = time.monotonic()
         try:
-            report = canary(self._suite, self._setup)
+            report = canary(self._suite, self._setup, quick=self._quick)
         except SmokeError as error:
             problems = "; ".join([error.message, *error.problems])
             return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))

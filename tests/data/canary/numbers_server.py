@@ -1,7 +1,8 @@
 """A server whose numbers depend on the bytes of the model: enough to be perturbed.
 
 usage: numbers_server.py HEALTHY.json [llama-server's arguments]
-HEALTHY holds the model's digest, the reference's token and its log-probabilities.
+HEALTHY holds the digests of healthy models, the reference's token and its log-probabilities; where
+it has ``no_graph`` the server ends with those words when it is to draft.
 """
 
 import hashlib
@@ -14,7 +15,10 @@ from typing import Any
 HEALTHY, *ARGUMENTS = sys.argv[1:]
 VALUES: dict[str, Any] = json.loads(Path(HEALTHY).read_text())
 MODEL = Path(ARGUMENTS[ARGUMENTS.index("--model") + 1])
-SPOILT = hashlib.sha256(MODEL.read_bytes()).hexdigest() != VALUES["sha256"]
+SPOILT = hashlib.sha256(MODEL.read_bytes()).hexdigest() not in VALUES["sha256"]
+DRAFTS = "--spec-type" in ARGUMENTS
+if DRAFTS and "no_graph" in VALUES:
+    sys.exit(VALUES["no_graph"])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -32,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
             "content": "x", "tokens": [VALUES["token"]], "stop_type": "limit", "truncated": False,
             "tokens_evaluated": 1, "tokens_predicted": 1,
             "completion_probabilities": [{"id": VALUES["token"], "top_logprobs": top}],
+            "timings": {"prompt_n": 1, "predicted_n": 1, "draft_n": 4 if DRAFTS else None,
+                        "draft_n_accepted": (0 if SPOILT else 4) if DRAFTS else None},
         })  # fmt: skip
 
     def say(self, value: object) -> None:

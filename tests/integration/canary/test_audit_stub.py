@@ -50,7 +50,7 @@ def bench(tmp_path: Path) -> Bench:
     (suite / "limits.toml").write_text(
         'schema = 1\n[[bounds]]\nworst = 1e-6\nmedian = 1e-6\nreason = "x"\n'
     )
-    healthy = {"sha256": sha256_file(model), "token": 2, "logprobs": LOGPROBS[0].tolist()}
+    healthy = {"sha256": [sha256_file(model)], "token": 2, "logprobs": LOGPROBS[0].tolist()}
     (tmp_path / "healthy.json").write_text(json.dumps(healthy))
     server = tmp_path / "llama-server"
     server.write_text(f'#!/bin/sh\nexec {sys.executable} {STUB} {tmp_path / "healthy.json"} "$@"\n')

@@ -1,0 +1,173 @@
+"""``sparkbuild canary audit`` and ``train``: for those who make canaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import rich_click as click
+
+from sparkbuild.canary_commands import BACKEND, BUILD, CACHES, CANARIES, catalogue_in, desk_for
+from sparkbuild.console import JSON, WORK, answer, console, print_json
+
+if TYPE_CHECKING:
+    from sparkbuild.canary.train.checks import Told
+    from sparkbuild.live import Live
+
+_EXTRA: Final = ("torch", "transformers", "safetensors", "PIL", "jinja2")
+"""What the extra ``canary`` brings, by the names of the modules."""
+
+
+@click.command("audit")
+@click.argument("name", metavar="NAME")
+@BUILD
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Servers at the same time. Default: one for each core.",
+)
+@click.option(
+    "--only",
+    default="",
+    metavar="REGEX",
+    help="Only perturbations whose target and kind match, such as 'indexer.* rolled'.",
+)
+@BACKEND
+@click.option(
+    "--kv", type=click.Choice(CACHES), default="f32", show_default=True, help="Type of the cache."
+)
+@CANARIES
+@WORK
+@JSON
+def audit_suite(
+    name: str,
+    build: Path,
+    processes: int | None,
+    only: str,
+    backend: str,
+    kv: str,
+    data: Path | None,
+    work: Path | None,
+    as_json: bool,
+) -> None:
+    """Spoil each tensor and hyper-parameter of a canary in turn; show what its suite noticed.
+
+    Runs on the form f32. Every result is kept as it comes: run the same command again after a
+    Ctrl-C, and it goes on where it was.
+    """
+    from sparkbuild.build.jobs import usable_cores
+    from sparkbuild.canary_answers import audit_answer, audit_screen
+    from sparkbuild.canary_work import audit_canary
+    from sparkbuild.live import Live
+
+    folder, catalogue = catalogue_in(data)
+    entry = catalogue.canary(name)
+    screen = console(stderr=as_json)
+    with Live(screen) as live:
+        desk = desk_for(folder, build, work, live, backend=backend, cache=kv, threads=1)
+        count = processes or max(1, int(usable_cores()))
+        summary, found = audit_canary(desk, entry, processes=count, only=only)
+    if as_json:
+        print_json(audit_answer(name, summary, found))
+        return
+    screen.print(audit_screen(summary), crop=False)
+
+
+@click.command("train")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where the checkpoint, its card and the state of an unfinished run go.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Seed of all.")
+@click.option(
+    "--device", metavar="NAME", help="PyTorch's device, such as cpu or cuda. Default: a GPU if any."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), metavar="N", help="Steps. Default: the recipe's."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that make samples. Default: one for each core but one.",
+)
+@JSON
+def train_canary(
+    name: str,
+    out: Path,
+    seed: int,
+    device: str | None,
+    steps: int | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    r"""Train a canary again from a seed; needs pip install 'sparkbuild\[canary]'.
+
+    Minutes on a GPU, up to an hour on two cores. Run the same command again after a Ctrl-C or a
+    kill, and it goes on where it was.
+    """
+    from sparkbuild.build.jobs import usable_cores
+    from sparkbuild.live import Live
+
+    _needs_extra()
+    from sparkbuild.canary.train.run import train
+
+    count = workers or max(1, int(usable_cores()) - 1)
+    screen = console(stderr=as_json)
+    with Live(screen) as live:
+        trained = train(
+            name,
+            out.absolute(),
+            seed=seed,
+            device=device,
+            steps=steps,
+            workers=count,
+            tell=_Lessons(name, live).tell,
+        )
+    facts = {
+        "canary": name,
+        "text": str(trained.text),
+        "vision": str(trained.vision) if trained.vision else None,
+        "key": trained.card.key,
+        "seed": trained.card.seed,
+    }
+    answer(facts, as_json=as_json, out=screen)
+
+
+class _Lessons:
+    """Shows what a training tells: a bar for each phase, notes and what was learned above it."""
+
+    def __init__(self, name: str, live: Live) -> None:
+        self._name = name
+        self._live = live
+        self._phase = ""
+
+    def tell(self, told: Told) -> None:
+        """Show one report."""
+        if told.note:
+            self._live.note(told.note)
+            return
+        if told.phase != self._phase:
+            self._phase = told.phase
+            self._live.started(f"{self._name} {told.phase}")
+        values = " ".join(f"{name} {value:.3g}" for name, value in told.values.items())
+        self._live.progress(told.step, told.steps, values)
+
+
+def _needs_extra() -> None:
+    from importlib.util import find_spec
+
+    from sparkbuild.errors import HostError
+
+    missing = [name for name in _EXTRA if find_spec(name) is None]
+    if missing:
+        raise HostError(
+            "training needs more than sparkbuild itself brings",
+            problems=[f"the Python module {name} is missing" for name in missing],
+            next_step="pip install 'sparkbuild[canary]'",
+        )

@@ -1,0 +1,294 @@
+"""What ``sparkbuild canary`` does between its command line and the rooms: forms, passes, audits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from sparkbuild.canary import forms
+from sparkbuild.canary.audit.audit import audit
+from sparkbuild.canary.audit.probe import Bench
+from sparkbuild.canary.audit.records import Probe
+from sparkbuild.canary.audit.summary import Summary, summarise
+from sparkbuild.canary.catalogue import Canary
+from sparkbuild.canary.drafts import acceptance, compared, damage
+from sparkbuild.canary.forms import Files, Place, Programs
+from sparkbuild.canary.gguf.derive import Derived, Form
+from sparkbuild.canary.gguf.spoil import spoilt
+from sparkbuild.canary.model import Acceptance, Backend, CacheType, DraftCheck, Head, Item
+from sparkbuild.canary.run import Setup, canary
+from sparkbuild.canary.suite import load_suite
+from sparkbuild.errors import CanaryError, SmokeError, UsageError
+from sparkbuild.files import disk_full_refused, exclusive
+from sparkbuild.live import Live
+from sparkbuild.report.canaries import Ran, Result
+from sparkbuild.report.model import Failure, StageReport
+from sparkbuild.stages import failure_of
+
+DRAFTS: Final = "drafts"
+_DRAFTED: Final[Form] = "f32"
+"""The form that a draft block is damaged in, so both heads are asked in it."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """What all work on canaries has in hand."""
+
+    data: Path
+    programs: Programs
+    root: Path
+    """Below it one folder for each canary."""
+    live: Live
+    backend: Backend = "cpu"
+    cache: CacheType = "f16"
+    threads: int = 2
+
+    def place(self, entry: Canary) -> Place:
+        """Where a canary's things lie."""
+        return Place(root=self.root / entry.name)
+
+    @contextmanager
+    def holding(self, entry: Canary) -> Iterator[Place]:
+        """The only right to write there. Raises BusyError, DiskFullError."""
+        place = self.place(entry)
+        with disk_full_refused(self.root):
+            place.root.mkdir(parents=True, exist_ok=True)
+            with exclusive(place.lock, what=f"the canary {entry.name}"):
+                yield place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A derived form, and the seconds that it took; next to none where it was there."""
+
+    derived: Derived
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class _Findings:
+    """Of one canary, as they come."""
+
+    ran: list[Ran] = field(default_factory=list)
+    drafts: tuple[DraftCheck, ...] = ()
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def missed(self) -> frozenset[str]:
+        """Answers that were not right in some form."""
+        return frozenset(one.name for ran in self.ran for one in ran.report.items if not one.passed)
+
+
+def chosen_forms(entry: Canary, wanted: Sequence[Form], *, named: bool) -> tuple[Form, ...]:
+    """The forms to run: the usual ones where none is asked for.
+
+    Of canaries that were not named, forms that they do not have are left out. Raises UsageError for
+    one that was.
+    """
+    if not wanted:
+        return forms.usual(entry)
+    have = forms.possible(entry)
+    lacking = [form for form in wanted if form not in have]
+    if lacking and named:
+        raise UsageError(
+            f"{entry.name} has no form {', '.join(lacking)}",
+            next_step=f"--form: {', '.join(have)}",
+        )
+    return tuple(form for form in dict.fromkeys(wanted) if form in have)
+
+
+def make_form(desk: Desk, entry: Canary, form: Form) -> Made:
+    """One form of a canary, as ``derive`` makes and judges it."""
+    with desk.holding(entry) as place:
+        desk.live.started(f"{entry.name} {form}")
+        started = time.monotonic()
+        found = forms.derived(
+            desk.data, entry, form, programs=desk.programs, place=place, log=place.log("form", form)
+        )
+        seconds = time.monotonic() - started
+        desk.live.finished(_stage(f"{entry.name} {form}", seconds, found.how))
+    return Made(derived=found, seconds=round(seconds, 3))
+
+
+def run_canary(desk: Desk, entry: Canary, wanted: Sequence[Form], *, drafts: bool) -> Result:
+    """Every wanted form's pass, then the drafts; what fails in one is kept, and the rest goes on.
+
+    Only the main thread may call this.
+    """
+    found = _Findings()
+    with desk.holding(entry) as place:
+        flags = forms.backend_flags(desk.programs.server, desk.backend)
+        for form in wanted:
+            ran = _tried(desk, found, entry, form, lambda form=form: _pass(  # type: ignore[misc]
+                desk, entry, form, place, flags
+            ))  # fmt: skip
+            found.ran += [ran] if ran else []
+        if drafts and entry.drafts:
+            missed = found.missed()
+            checks = _tried(
+                desk, found, entry, DRAFTS, lambda: _drafts(desk, entry, place, flags, missed)
+            )
+            found.drafts = checks or ()
+    return Result(
+        canary=entry.name, ran=tuple(found.ran), drafts=found.drafts, failures=found.failures
+    )
+
+
+def audit_canary(
+    desk: Desk, entry: Canary, *, processes: int, only: str
+) -> tuple[Summary, list[Probe]]:
+    """Every perturbation whose name matches ``only``, summarised; goes on where one was stopped.
+
+    Raises UsageError for a pattern that is none, or matches nothing.
+    """
+    try:
+        pattern = re.compile(only)
+    except re.error as error:
+        raise UsageError(f"--only {only!r} is no regular expression: {error}") from error
+    live, label = desk.live, f"{entry.name} audit"
+    with desk.holding(entry) as place:
+        live.started(label)
+        started = time.monotonic()
+        files = _files(desk, entry, "f32", place)
+        flags = forms.backend_flags(desk.programs.server, desk.backend)
+        setup = _setup(desk, place, files, "f32", flags, place.log("audit"))
+
+        def told(probe: Probe, done: int, of: int) -> None:
+            live.progress(done, of, f"{probe.target} {probe.kind}")
+            if probe.changed and not probe.noticed:
+                live.note(f"{probe.target} {probe.kind} {probe.detail}: not noticed")
+
+        found = audit(
+            Bench(suite=desk.data / entry.suite, setup=setup, workdir=place.audit),
+            processes=processes,
+            on_probe=told,
+            only=lambda probe: bool(pattern.search(f"{probe.target} {probe.kind}")),
+        )
+        if not found:
+            raise UsageError(f"{entry.name} has no perturbation that matches --only {only!r}")
+        seconds = time.monotonic() - started
+        live.finished(_stage(label, seconds, f"{len(found)} perturbations"))
+    return summarise(found, load_suite(desk.data / entry.suite)[1]), found
+
+
+def _tried(
+    desk: Desk, found: _Findings, entry: Canary, what: str, do: Callable[[], tuple[_T, str, bool]]
+) -> _T | None:
+    """What ``do`` gives, with a line that says how it went; None after a refusal, which is kept."""
+    label = f"{entry.name} {what}"
+    desk.live.started(label)
+    started = time.monotonic()
+    try:
+        value, summary, well = do()
+    except (SmokeError, CanaryError) as error:
+        found.failures[what] = failure_of(error)
+        seconds = time.monotonic() - started
+        desk.live.finished(_stage(label, seconds, error.message, well=False))
+        return None
+    desk.live.finished(_stage(label, time.monotonic() - started, summary, well=well))
+    return value
+
+
+def _pass(
+    desk: Desk, entry: Canary, form: Form, place: Place, flags: tuple[str, ...]
+) -> tuple[Ran, str, bool]:
+    folder = desk.data / entry.suite
+    suite, limits = load_suite(folder)
+    bound = limits.bound(backend=desk.backend, cache=desk.cache, form=form)
+    desk.live.progress(0, 0, f"making {form}")
+    files = _files(desk, entry, form, place)
+    total = len(suite.references) + 1 + len(suite.answers)
+    done: list[Item] = []
+
+    def told(one: Item) -> None:
+        done.append(one)
+        wrong = sum(not item.passed for item in done)
+        text = f"{one.group}: {one.name}"
+        desk.live.progress(len(done), total, f"{wrong} wrong, {text}" if wrong else text)
+
+    log = place.log("run", form, desk.backend, desk.cache)
+    report = canary(folder, _setup(desk, place, files, form, flags, log), on_item=told)
+    right = sum(one.passed for one in report.items)
+    summary = (
+        f"{right}/{len(report.items)} right, {files.model.how}, loaded in "
+        f"{report.load_seconds:.2f} s"
+    )
+    return Ran(report=report, worst=bound.worst, median=bound.median), summary, report.passed
+
+
+def _drafts(
+    desk: Desk, entry: Canary, place: Place, flags: tuple[str, ...], missed: frozenset[str]
+) -> tuple[tuple[DraftCheck, ...], str, bool]:
+    folder = desk.data / entry.suite
+    _, limits = load_suite(folder)
+    if not limits.drafts:
+        raise CanaryError(
+            f"no acceptance of drafts is recorded for {entry.name}",
+            evidence=[folder],
+            next_step="record bands in its limits.toml, or leave drafts out with --no-drafts",
+        )
+    files = _files(desk, entry, _DRAFTED, place)
+    with tempfile.TemporaryDirectory(dir=place.root, prefix="damaged-") as name:
+        copy = Path(shutil.copyfile(files.model.path, Path(name) / files.model.path.name))
+        spoil = damage(copy)
+
+        def ask(head: Head, depth: int, model: Path) -> Acceptance:
+            def told(answer: str, done: int, of: int) -> None:
+                desk.live.progress(done, of, f"depth {depth}, {head} head: {answer}")
+
+            log = place.log(DRAFTS, head, str(depth))
+            setup = _setup(desk, place, files, _DRAFTED, flags, log, model=model)
+            return acceptance(folder, setup, depth=depth, skip=missed, on_answer=told)
+
+        def measure(head: Head, depth: int) -> Acceptance:
+            if head == "healthy":
+                return ask(head, depth, files.model.path)
+            with spoilt(copy, spoil):
+                return ask(head, depth, copy)
+
+        checks = tuple(compared(limits.drafts, measure))
+    states = [check.state for check in checks]
+    summary = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return checks, summary, all(check.passed for check in checks)
+
+
+def _files(desk: Desk, entry: Canary, form: Form, place: Place) -> Files:
+    log = place.log("form", form)
+    return forms.files(desk.data, entry, form, programs=desk.programs, place=place, log=log)
+
+
+def _setup(
+    desk: Desk,
+    place: Place,
+    files: Files,
+    form: Form,
+    flags: tuple[str, ...],
+    log: Path,
+    *,
+    model: Path | None = None,
+) -> Setup:
+    return Setup(
+        executable=desk.programs.server,
+        model=model or files.model.path,
+        vision=files.vision,
+        form=form,
+        backend=desk.backend,
+        cache=desk.cache,
+        scratch=place.scratch,
+        log=log,
+        flags=flags,
+        threads=desk.threads,
+    )
+
+
+def _stage(name: str, seconds: float, summary: str, *, well: bool = True) -> StageReport:
+    return StageReport(
+        name=name, state="done" if well else "failed", seconds=seconds, summary=summary
+    )

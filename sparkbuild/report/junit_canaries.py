@@ -1,0 +1,95 @@
+"""Canaries as JUnit XML: a suite for each, a case for each question, group and draft depth."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from junitparser import Failure as FailureElement
+from junitparser import JUnitXml, Skipped, TestCase, TestSuite
+
+from sparkbuild.canary.model import CanaryReport, DraftCheck, Group, Item
+from sparkbuild.report.canaries import Result
+from sparkbuild.report.text import visible
+
+_CLASS: Final = "sparkbuild.canary"
+
+
+def canaries_junit(results: Sequence[Result]) -> str:
+    """Passes as JUnit XML, a UTF-8 document.
+
+    A question that was missed fails only where its group does; what is unsupported is skipped.
+    """
+    document = JUnitXml("sparkbuild canary")
+    for result in results:
+        suite = TestSuite(visible(f"{_CLASS}.{result.canary}"))
+        for case in _cases(result):
+            suite.add_testcase(case)
+        document.add_testsuite(suite)
+    document.update_statistics()  # type: ignore[no-untyped-call]
+    out = io.BytesIO()
+    document.write(out, pretty=False)
+    return out.getvalue().decode("utf-8") + "\n"
+
+
+def _cases(result: Result) -> Iterator[TestCase]:
+    for where, failure in result.failures.items():
+        case = _case(result.canary, where, "start", 0.0)
+        lines = [failure.message, *failure.problems, f"next step: {failure.next_step}", ""]
+        _fail(case, failure.title, "\n".join([*lines, failure.detail]))
+        yield case
+    for ran in result.ran:
+        well = {group.name: group.passed for group in ran.report.groups}
+        for item in ran.report.items:
+            yield _item(ran.report, item, fails=not item.passed and not well.get(item.group))
+        for group in ran.report.groups:
+            yield _group(ran.report, group)
+    for check in result.drafts:
+        yield _draft(result.canary, check)
+
+
+def _item(report: CanaryReport, item: Item, *, fails: bool) -> TestCase:
+    case = _case(report.canary, report.form, f"{item.group}: {item.name}", item.seconds)
+    saw = f"expected: {item.expected}\nfound: {item.found}"
+    if fails:
+        _fail(case, f"{item.name} is wrong", saw)
+    else:
+        case.system_out = visible(saw)
+    return case
+
+
+def _group(report: CanaryReport, group: Group) -> TestCase:
+    case = _case(report.canary, report.form, f"group {group.name}", 0.0)
+    saw = f"{group.right} of {group.of} right, expected at least {group.minimum:.1%}"
+    if group.passed:
+        case.system_out = visible(f"{saw}: {group.reason}")
+    else:
+        _fail(case, f"{group.name} failed", f"{saw}: {group.reason}")
+    return case
+
+
+def _draft(canary: str, check: DraftCheck) -> TestCase:
+    case = _case(canary, "drafts", f"depth {check.depth}, {check.head} head", 0.0)
+    sign = "at least" if check.head == "healthy" else "at most"
+    saw = (
+        f"{check.accepted} of {check.drafted} drafted tokens accepted, {check.share:.1%}, expected "
+        f"{sign} {check.bound:.1%}; {check.wrong} answers changed"
+    )
+    if check.state == "unsupported":
+        case.result = [Skipped(visible(f"unsupported: {check.reason}"))]
+    elif check.passed:
+        case.system_out = visible(saw)
+    else:
+        _fail(case, "acceptance is outside its band", saw)
+    return case
+
+
+def _case(canary: str, form: str, name: str, seconds: float) -> TestCase:
+    return TestCase(visible(name), visible(f"{_CLASS}.{canary}.{form}"), seconds)
+
+
+def _fail(case: TestCase, message: str, text: str) -> None:
+    element = FailureElement(visible(message), "canary")
+    element.text = visible(text)
+    case.result = [element]
