@@ -197,8 +197,11 @@ def load_pictures(folder: Path, suite: Suite) -> dict[str, bytes]:
 
 
 def encode_suite(suite: Suite) -> bytes:
-    """``suite.json``, one entry a line, the same bytes for the same suite."""
-    return msgspec.json.format(msgspec.json.encode(suite, order="deterministic"), indent=1) + b"\n"
+    """``suite.json``, one entry a line.
+
+    Dictionaries keep their order: a tool's arguments are told to the model as they are declared.
+    """
+    return msgspec.json.format(msgspec.json.encode(suite), indent=1) + b"\n"
 
 
 def _problems(suite: Suite) -> list[str]:

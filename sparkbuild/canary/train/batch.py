@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Protocol
 
@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sparkbuild.canary.tasks.chat import IMAGE, render
+from sparkbuild.canary.tasks.drawing import array
 from sparkbuild.canary.tasks.sample import Sample, Split, Task, Tokenizer
-from sparkbuild.canary.train.nets.glm5v import CELL, MERGE, Plan, pack, plan_of
+from sparkbuild.canary.train.nets.glm5v import CELL, MERGE, Plan, pack, plan_of, token_count
 
 _ANSWER: Final = 64
 """Tokens of a room that a prompt leaves free."""
@@ -96,17 +97,16 @@ class Row:
     arrays: list[NDArray[np.uint8]]
 
 
-def row_of(sample: Sample, tokenizer: Tokenizer, as_array: Callable[[object], object]) -> Row:
+def row_of(sample: Sample, tokenizer: Tokenizer) -> Row:
     """Tokenise a sample with its pictures."""
-    arrays = [as_array(picture) for turn in sample.turns for picture in turn.pictures]
-    counts = [a.shape[0] * a.shape[1] // CELL**2 for a in arrays]  # type: ignore[attr-defined]
-    prompt, answer = render(sample, image_tokens=counts)
+    arrays = [array(picture) for turn in sample.turns for picture in turn.pictures]
+    prompt, answer = render(sample, image_tokens=[token_count(one) for one in arrays])
     ids = tokenizer.encode(prompt)
     return Row(
         sample=sample,
         tokens=ids + tokenizer.encode(answer),
         start=len(ids),
-        arrays=arrays,  # type: ignore[arg-type]
+        arrays=arrays,
     )
 
 
@@ -122,10 +122,9 @@ class Batches(Dataset[tuple[int, Batch]]):
         seed: int,
         steps: int,
         split: Split = "train",
-        as_array: Callable[[object], object],
     ) -> None:
         self.rooms, self.curriculum, self.tokenizer = rooms, curriculum, tokenizer
-        self.seed, self.steps, self.split, self.as_array = seed, steps, split, as_array
+        self.seed, self.steps, self.split = seed, steps, split
         self.image = tokenizer.id_of(IMAGE)
 
     def __len__(self) -> int:
@@ -148,12 +147,9 @@ class Batches(Dataset[tuple[int, Batch]]):
             if len(rows) == room.rows:
                 return rows
             task = rng.choices([t for _, t in tasks], [w for w, _ in tasks])[0]
-            row = row_of(
-                task.sample(rng, split=self.split, length=_length(rng, room)),
-                self.tokenizer,
-                self.as_array,
-            )
-            sizes = [a.shape[0] * a.shape[1] // CELL**2 for a in row.arrays]
+            sample = task.sample(rng, split=self.split, length=_length(rng, room))
+            row = row_of(sample, self.tokenizer)
+            sizes = [token_count(one) for one in row.arrays]
             fits = len(row.tokens) <= room.tokens and all(s <= room.longest for s in sizes)
             full = (
                 pictures + len(sizes) > room.pictures or tokens + sum(sizes) > room.picture_tokens

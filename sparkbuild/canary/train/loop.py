@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -16,6 +14,7 @@ from torch.utils.data import DataLoader, Subset
 
 from sparkbuild.canary.train.batch import Batch, Batches, Room
 from sparkbuild.canary.train.model import Model
+from sparkbuild.canary.train.state import StateFile
 
 _EAGER: Final = 3
 """Steps of a room before its graph is captured, as PyTorch asks for."""
@@ -51,12 +50,17 @@ class Progress:
     step: int
     steps: int
     seconds: float
+    """Of all runs together."""
     losses: dict[str, float]
     """By room and part."""
 
 
 class Trainer:
-    """Trains a model; ``state`` is a file that a killed run goes on from."""
+    """Trains a model; ``state`` is what a killed run goes on from.
+
+    On a CPU, the same seed and the same number of threads give the same weights, with any number
+    of interruptions and workers.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class Trainer:
         schedule: Schedule,
         *,
         workers: int,
-        state: Path | None,
+        state: StateFile | None,
     ) -> None:
         self.device = next(model.parameters()).device
         self.model, self.batches, self.schedule = model, batches, schedule
@@ -79,18 +83,20 @@ class Trainer:
             fused=True,
             capturable=cuda,
         )
-        self.step = 0
+        self.step, self.seconds = 0, 0.0
+        self._losses: dict[str, float] = {}
         # One pool for all graphs: they never run at once, and each leaves nothing but its losses.
         self.pool = torch.cuda.graph_pool_handle() if cuda else None
         self._rooms: dict[int, _Replay] = {}
-        if state is not None and state.exists():
-            self._load(state)
+        found = state.load(self.device) if state is not None else None
+        if found is not None:
+            self._restore(found)
 
     def run(
         self, tell: Callable[[Progress], None], *, every: int, until: float = float("inf")
     ) -> bool:
         """Train to the end, or until ``until`` (time.monotonic); True when all steps are done."""
-        started = time.monotonic()
+        started = time.monotonic() - self.seconds
         self.model.train()
         for room, batch in self._stream():
             self.rate.fill_(self.schedule.at(self.step))
@@ -98,12 +104,14 @@ class Trainer:
             replay = self._rooms.setdefault(room, _Replay(self, self.batches.rooms[room]))
             replay(batch)
             self.step += 1
-            if self.step % every == 0 or self.step == self.schedule.steps:
-                tell(self._progress(time.monotonic() - started))
+            self.seconds = time.monotonic() - started
+            done = self.step >= self.schedule.steps
+            if self.state is not None and (done or self.state.due()):
+                self._save(self.state)
+            if done or self.step % every == 0:
+                tell(self._progress())
                 if time.monotonic() > until:
                     break
-        if self.state is not None:
-            self._save(self.state)
         return self.step >= self.schedule.steps
 
     def _stream(self) -> Iterator[tuple[int, Batch]]:
@@ -115,36 +123,46 @@ class Trainer:
             prefetch_factor=4 if self.workers else None,
             pin_memory=False,
             multiprocessing_context="fork" if self.workers else None,
+            # Its own, or every start of a run would draw from the one that the nets' noise is of.
+            generator=torch.Generator(),
         )
 
-    def _progress(self, seconds: float) -> Progress:
-        losses = {}
+    @property
+    def losses(self) -> dict[str, float]:
+        """Of the last batch of each room, by room and part."""
+        losses = dict(self._losses)
         for replay in self._rooms.values():
             for name, value in replay.parts.items():
                 losses[f"{replay.room.name} {name}"] = float(value.float().mean())
-        return Progress(step=self.step, steps=self.schedule.steps, seconds=seconds, losses=losses)
+        return losses
 
-    def _save(self, path: Path) -> None:
-        new = path.with_suffix(".new")
-        content = {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(),
-        }
-        torch.save(content, new)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())
-        new.replace(path)
+    def _progress(self) -> Progress:
+        return Progress(
+            step=self.step, steps=self.schedule.steps, seconds=self.seconds, losses=self.losses
+        )
 
-    def _load(self, path: Path) -> None:
-        content: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+    def _save(self, state: StateFile) -> None:
+        state.save(
+            {
+                "step": self.step,
+                "seconds": self.seconds,
+                "losses": self.losses,
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "random": torch.get_rng_state(),
+            }
+        )
+
+    def _restore(self, content: dict[str, Any]) -> None:
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         torch.set_rng_state(content["random"].cpu())
-        self.step = content["step"]
+        self.step, self.seconds = content["step"], content["seconds"]
+        self._losses = content["losses"]
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(self.step)  # other noise than that of the first steps
 
 
 class _Replay:

@@ -8,7 +8,8 @@ their middle in it, which a tower learns in about a hundred steps.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,11 +18,12 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from sparkbuild.canary.tasks.drawing import array
 from sparkbuild.canary.tasks.ocr import ALPHABET, code, written
 from sparkbuild.canary.train.nets.glm5v import CELL, Grid, Tower, pack
+from sparkbuild.canary.train.state import StateFile
 
 SLOTS: Final = 4
 """Characters that a token is asked about: wide ones of 14 pixels fill it with three. More than
@@ -64,6 +66,7 @@ class Progress:
     """``right`` is the share of characters told rightly."""
 
     step: int
+    seconds: float
     level: float
     loss: float
     right: float
@@ -128,17 +131,23 @@ def warm_up(
     plan: Plan,
     device: torch.device,
     report: Callable[[Progress], None] = lambda _: None,
-) -> None:
+    state: StateFile | None = None,
+) -> float:
     """Trains a tower, in place and on ``device``, and reports every 25 steps.
 
-    The same seed gives the same pictures everywhere, and the same weights on the same device.
+    The same seed gives the same pictures everywhere, and the same weights on the same device,
+    whether or not a killed run went on from its ``state``. Returns the seconds of all runs
+    together.
     """
     tower.to(device).train()
     torch.manual_seed(plan.seed)
     slots = Slots(tower.shape.tokens).to(device)
     weights = [*tower.parameters(), *slots.parameters()]
     optimiser = torch.optim.AdamW(weights, lr=plan.rate, betas=(0.9, 0.95), weight_decay=0.01)
-    for step, (patches, grids, labels) in enumerate(_batches(plan)):
+    parts: dict[str, Any] = {"tower": tower, "slots": slots, "optimizer": optimiser}
+    first, seconds = _restored(parts, state, device)
+    started = time.monotonic() - seconds
+    for step, (patches, grids, labels) in enumerate(_batches(plan, first), first):
         wanted = labels.to(device, non_blocking=True)
         logits = slots(tower(patches.to(device, non_blocking=True), grids))
         loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
@@ -148,16 +157,41 @@ def warm_up(
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(weights, 1.0)
         optimiser.step()
+        seconds = time.monotonic() - started
         if step % 25 == 24:
             there = wanted != _NONE
             right = (logits.argmax(-1) == wanted)[there].float().mean().item()
-            report(Progress(step=step + 1, level=plan.level(step), loss=loss.item(), right=right))
+            report(
+                Progress(
+                    step=step + 1,
+                    seconds=seconds,
+                    level=plan.level(step),
+                    loss=loss.item(),
+                    right=right,
+                )
+            )
+        if state is not None and (step + 1 == plan.steps or state.due()):
+            states = {name: part.state_dict() for name, part in parts.items()}
+            state.save({"step": step + 1, "seconds": seconds, **states})
+    return seconds
 
 
-def _batches(plan: Plan) -> Iterable[Batch]:
+def _restored(
+    parts: Mapping[str, Any], state: StateFile | None, device: torch.device
+) -> tuple[int, float]:
+    """Steps that are done already, and the seconds they took."""
+    found = state.load(device) if state is not None else None
+    if found is None:
+        return 0, 0.0
+    for name, part in parts.items():
+        part.load_state_dict(found[name])
+    return int(found["step"]), float(found["seconds"])
+
+
+def _batches(plan: Plan, first: int) -> Iterable[Batch]:
     pinned = torch.cuda.is_available()
     return DataLoader(
-        _Steps(plan),
+        Subset(_Steps(plan), range(first, plan.steps)),
         batch_size=None,
         num_workers=plan.workers,
         pin_memory=pinned,

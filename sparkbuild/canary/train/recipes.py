@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sparkbuild.canary.tasks import pictures
@@ -12,6 +12,7 @@ from sparkbuild.canary.tasks.calls import ToolCall
 from sparkbuild.canary.tasks.long import Copy, Needle, RepeatLine
 from sparkbuild.canary.tasks.sample import Task, Tokenizer
 from sparkbuild.canary.tasks.small import EXERCISES
+from sparkbuild.canary.train import reading
 from sparkbuild.canary.train.batch import Room
 from sparkbuild.canary.train.checkpoint import ENDS
 from sparkbuild.canary.train.loop import Schedule
@@ -63,17 +64,61 @@ class Lessons:
             ]
         return [(1.0, Copy()), (3.0, Needle()), (1.0, RepeatLine())]
 
+    def shares(self, room: str) -> dict[str, float]:
+        """Of the samples of a room, at the end, by task."""
+        tasks = self(room, 1.0)
+        total = sum(weight for weight, _ in tasks)
+        result: dict[str, float] = {}
+        for weight, task in tasks:
+            result[task.name] = result.get(task.name, 0.0) + weight / total
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is done: rooms, steps, and the tower's warm-up before where the net sees."""
+
+    rooms: tuple[Room, ...]
+    schedule: Schedule
+    warm_up: reading.Plan | None = None
+
+    def shortened(self, steps: int) -> Effort:
+        """The same in so many steps, with a warm-up in proportion; for trials."""
+        share = steps / self.schedule.steps
+        warm = max(1, min(self.schedule.warm, steps // 4))
+        plan = self.warm_up
+        return Effort(
+            rooms=self.rooms,
+            schedule=replace(self.schedule, steps=steps, warm=warm),
+            warm_up=plan and replace(plan, steps=max(1, round(plan.steps * share))),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A canary in the making; ``schedule`` is for a GPU, a CPU takes ``cpu_steps``."""
+    """A canary in the making.
+
+    ``gpu`` is how the canaries that ship were made. ``cpu`` is less of the same.
+    """
 
     name: str
     build: Callable[[Tokenizer], Model]
-    rooms: tuple[Room, ...]
     lessons: Lessons
-    schedule: Schedule
-    cpu_steps: int
+    gpu: Effort
+    cpu: Effort
+    cpu_note: str
+    """What is known of the effort on a CPU."""
+
+    def effort(self, device: str) -> Effort:
+        """For a device type, ``cuda`` or ``cpu``."""
+        return self.gpu if device == "cuda" else self.cpu
+
+    def note(self, device: str, effort: Effort) -> str:
+        """What is known of an effort, for the card."""
+        whole = self.effort(device)
+        if effort != whole:
+            return f"a trial of {effort.schedule.steps} steps, not the {whole.schedule.steps} meant"
+        return _GPU_NOTE if device == "cuda" else self.cpu_note
 
 
 def glm5_next(known: Tokenizer) -> Model:
@@ -121,40 +166,105 @@ _SMALL_ROOMS: Final = (
 )
 _EASY: Final = Lessons(hardest=0.5, exercises=False)
 
+_BIG_TOWER_PLAN: Final = reading.Plan(steps=1600, pictures=160, rise=0.8)
+_SMALL_TOWER_PLAN: Final = reading.Plan(steps=1000, pictures=128, rise=0.8)
+
+
+def _smaller(rooms: tuple[Room, ...], parts: int, *, tokens: int = 1024) -> tuple[Room, ...]:
+    """Rooms with a fraction of the rows and pictures, and none for texts longer than ``tokens``."""
+    return tuple(
+        replace(
+            room,
+            rows=max(1, room.rows // parts),
+            pictures=room.pictures // parts,
+            picture_tokens=room.picture_tokens // parts,
+        )
+        for room in rooms
+        if room.tokens <= tokens
+    )
+
+
+_GPU_NOTE: Final = "that of the canaries that ship"
+_CPU_FITS: Final = (
+    "for an hour on two cores: single steps were measured; a whole training on a CPU was not run, "
+    "and whether its canary passes is unknown"
+)
+"""Measured were CPU seconds of single steps on one busy core that multiplies float32 matrices at
+14 GFLOP/s, several times slower than an ordinary one: llama 2.6 (16 rows of 112), 1.2 (2 of 384);
+qwen35 7.3, 2.7, pictures 4.0 (16 rows of 64), the tower alone 2.5 (16 pictures); glm47-flash 7.1,
+2.3, 4.1, 3.5. Steps were chosen so that two such cores, at 1.8 times the speed of one, take about
+an hour. That two are 1.8 times as fast is assumed, and the rates are guesses: lower than on a GPU
+because batches are smaller."""
+_CPU_UNTRIED: Final = (
+    "for an hour on two fast cores: single steps were measured, which say four to five hours on "
+    "two slow ones; no whole training on a CPU was run, and whether its canary passes is unknown"
+)
+"""On the same core: 22 seconds a step (8 rows of 112), 25 (pictures, 16 rows of 72), and the tower
+alone 3.8 (16 pictures)."""
+
 RECIPES: Final[dict[str, Recipe]] = {
     recipe.name: recipe
     for recipe in (
         Recipe(
             name="glm5-next",
             build=glm5_next,
-            rooms=_ROOMS,
             lessons=Lessons(),
-            schedule=Schedule(steps=16000, rate=2e-3),
-            cpu_steps=3000,
+            gpu=Effort(
+                rooms=_ROOMS,
+                schedule=Schedule(steps=5400, rate=1.2e-3),
+                warm_up=_BIG_TOWER_PLAN,
+            ),
+            cpu=Effort(
+                rooms=_smaller(_ROOMS, 6),
+                schedule=Schedule(steps=1200, rate=1e-3, warm=100),
+                warm_up=replace(_BIG_TOWER_PLAN, steps=500, pictures=24),
+            ),
+            cpu_note=_CPU_UNTRIED,
         ),
         Recipe(
             name="qwen35",
             build=qwen35,
-            rooms=_SMALL_ROOMS,
             lessons=_EASY,
-            schedule=Schedule(steps=6000, rate=2e-3),
-            cpu_steps=2000,
+            gpu=Effort(
+                rooms=_SMALL_ROOMS,
+                schedule=Schedule(steps=6000, rate=1e-3),
+                warm_up=_SMALL_TOWER_PLAN,
+            ),
+            cpu=Effort(
+                rooms=_smaller(_SMALL_ROOMS, 4),
+                schedule=Schedule(steps=1000, rate=8e-4, warm=100),
+                warm_up=replace(_SMALL_TOWER_PLAN, steps=350, pictures=16),
+            ),
+            cpu_note=_CPU_FITS,
         ),
         Recipe(
             name="glm47-flash",
             build=glm47_flash,
-            rooms=_SMALL_ROOMS,
             lessons=_EASY,
-            schedule=Schedule(steps=6000, rate=2e-3),
-            cpu_steps=2000,
+            gpu=Effort(
+                rooms=_SMALL_ROOMS,
+                schedule=Schedule(steps=9000, rate=6e-4),
+                warm_up=_SMALL_TOWER_PLAN,
+            ),
+            cpu=Effort(
+                rooms=_smaller(_SMALL_ROOMS, 4),
+                schedule=Schedule(steps=1000, rate=5e-4, warm=100),
+                warm_up=replace(_SMALL_TOWER_PLAN, steps=350, pictures=16),
+            ),
+            cpu_note=_CPU_FITS,
         ),
         Recipe(
             name="llama",
             build=llama,
-            rooms=_TEXT_ROOMS,
             lessons=_EASY,
-            schedule=Schedule(steps=4000, rate=2e-3),
-            cpu_steps=2000,
+            gpu=Effort(rooms=_TEXT_ROOMS, schedule=Schedule(steps=4000, rate=2e-3)),
+            cpu=Effort(
+                rooms=_smaller(_TEXT_ROOMS, 3),
+                schedule=Schedule(steps=2400, rate=1.2e-3, warm=100),
+            ),
+            cpu_note=_CPU_FITS,
         ),
     )
 }
+"""Steps and peak rates of ``gpu`` are those that gave canaries: glm5-next in 420 s on an H200, each
+of the others in less than 300 s, three at a time. At 2e-3, glm47-flash never learned to copy."""
