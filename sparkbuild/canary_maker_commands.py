@@ -108,7 +108,7 @@ def train_canary(
 ) -> None:
     r"""Train a canary again from a seed; needs pip install 'sparkbuild\[canary]'.
 
-    Minutes on a GPU, up to an hour on two cores. Run the same command again after a Ctrl-C or a
+    Minutes on a GPU, an hour or some on two cores. Run the same command again after a Ctrl-C or a
     kill, and it goes on where it was.
     """
     from sparkbuild.build.jobs import usable_cores
@@ -137,6 +137,89 @@ def train_canary(
         "seed": trained.card.seed,
     }
     answer(facts, as_json=as_json, out=screen)
+
+
+@click.command("record")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--trained",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="What `canary train` wrote: a folder with text, and vision where the canary sees.",
+)
+@click.option(
+    "--source",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The llama.cpp tree whose converter is used (see `sparkbuild source fetch`).",
+)
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder with the catalogue, where the canary is put.",
+)
+@BUILD
+@WORK
+@JSON
+def record_canary(
+    name: str,
+    trained: Path,
+    source: Path,
+    data: Path,
+    build: Path,
+    work: Path | None,
+    as_json: bool,
+) -> None:
+    r"""Convert a trained canary and record its suite; needs pip install 'sparkbuild\[canary]'.
+
+    More is asked than the suite keeps: only what the forms f32, f16 and q8_0 all answer rightly
+    stays, and reference prompts whose numbers stand still. Limits are written by hand.
+    """
+    from sparkbuild.canary.forms import backend_flags, programs
+    from sparkbuild.canary.run import Setup
+    from sparkbuild.live import Live
+    from sparkbuild.workspace import Workspace
+
+    _needs_extra()
+    from sparkbuild.canary.train.entering import enter_canary
+
+    workspace, found = Workspace(work), programs(build)
+    workspace.prepare()
+    workdir = workspace.canaries / f"{name}-recording"
+    setup = Setup(
+        executable=found.server,
+        model=data,
+        vision=None,
+        form="q8_0",
+        backend="cpu",
+        cache="f16",
+        scratch=workdir / "server",
+        log=workdir / "server.log",
+        flags=backend_flags(found.server, "cpu"),
+    )
+    screen = console(stderr=as_json)
+    with Live(screen) as live:
+        live.started(f"{name} recording")
+        entered = enter_canary(
+            name,
+            trained.absolute(),
+            source=source.absolute(),
+            setup=setup,
+            quantiser=found.quantiser,
+            data=data.absolute(),
+            workdir=workdir,
+            tell=live.note,
+        )
+    facts = {
+        f"{kind} {group}": f"{right} of {tried}"
+        for kind, one in entered.recorded.items()
+        for group, (right, tried) in one.rates.items()
+    }
+    answer({"canary": name, **facts}, as_json=as_json, out=screen)
 
 
 class _Lessons:

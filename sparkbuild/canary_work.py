@@ -199,7 +199,7 @@ def _tried(
 def _pass(
     desk: Desk, entry: Canary, form: Form, place: Place, flags: tuple[str, ...]
 ) -> tuple[Ran, str, bool]:
-    folder = desk.data / entry.suite
+    folder = desk.data / entry.suite_of(form)
     suite, limits = load_suite(folder)
     bound = limits.bound(backend=desk.backend, cache=desk.cache, form=form)
     desk.live.progress(0, 0, f"making {form}")

@@ -13,7 +13,7 @@ import rich_click as click
 
 from sparkbuild import __version__
 from sparkbuild.canary_commands import canary_group
-from sparkbuild.canary_maker_commands import audit_suite, train_canary
+from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_canary
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.toolkit_commands import toolkit_group
@@ -200,7 +200,7 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
 
 cli.add_command(toolkit_group)
 cli.add_command(canary_group)
-for command in (audit_suite, train_canary):
+for command in (audit_suite, train_canary, record_canary):
     canary_group.add_command(command)
 
 

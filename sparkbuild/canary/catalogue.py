@@ -37,11 +37,17 @@ class Canary(Table, frozen=True, kw_only=True):
     premade: RelativePath | None = None
     """Tensors of the form ``mix`` that take a quantiser long to make."""
     suite: RelativePath
+    mix_suite: RelativePath | None = None
+    """Of the form ``mix``, whose weights are others and whose numbers therefore are too."""
     drafts: bool = False
     """Whether it has a trained draft block."""
     files: Annotated[tuple[Shipped, ...], msgspec.Meta(min_length=1)]
     """All of them, those named above included."""
     forms: dict[str, FormRecord] = msgspec.field(default_factory=dict)
+
+    def suite_of(self, form: str) -> str:
+        """The folder of the suite that a form is asked."""
+        return self.mix_suite if form == "mix" and self.mix_suite else self.suite
 
 
 class Catalogue(Table, frozen=True, kw_only=True):

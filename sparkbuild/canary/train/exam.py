@@ -48,6 +48,12 @@ class Exam:
     """All papers of a canary; ``answers`` of the fixed questions become reference prompts."""
 
     papers: tuple[Paper, ...]
+    summary: str
+    """Of the canary, for the catalogue."""
+    drafts: bool = False
+    """Whether it has a trained draft block."""
+    forms: tuple[str, ...] = ("f16",)
+    """Derived forms that are recorded."""
     answers: int = 8
     seed: str = field(default="exam 1")
 
@@ -72,16 +78,9 @@ def _same(task: Task) -> Task:
 
 
 _READING: Final = (
-    Paper(task=Copy, tried=24, kept=8, lengths=(48, 96, 192, 640, 2000, 6300)),
-    Paper(
-        task=Needle,
-        tried=24,
-        kept=10,
-        lengths=(48, 64, 96, 128, 192, 320, 640, 1000, 2000, 6300),
-        references=3,
-    ),
-    Paper(task=lambda: Needle(place=0.12), tried=4, kept=2, lengths=(640, 6300), references=1),
-    Paper(task=RepeatLine, tried=12, kept=4, lengths=(64, 96, 192, 640, 2000)),
+    Paper(task=Copy, tried=10, kept=8, lengths=(48, 96, 192, 320, 640)),
+    Paper(task=Needle, tried=14, kept=10, lengths=(48, 64, 96, 128, 192, 320, 1000), references=4),
+    Paper(task=RepeatLine, tried=6, kept=4, lengths=(64, 96, 192)),
 )
 _READING_NEAR: Final = (
     Paper(task=Copy, tried=12, kept=6, lengths=(48, 96, 192)),
@@ -90,28 +89,41 @@ _READING_NEAR: Final = (
 )
 """For those that were made for the simplest faults: nothing far."""
 _THINKING: Final = (
-    Paper(task=ToolCall, tried=12, kept=4, lengths=(100,)),
-    *(Paper(task=partial(_same, task), tried=6, kept=3) for task in EXERCISES),
+    Paper(task=ToolCall, tried=8, kept=4, lengths=(100,)),
+    *(Paper(task=partial(_same, task), tried=4, kept=3) for task in EXERCISES),
 )
 _SEEING: Final = (
-    Paper(task=lambda: pictures.Ocr(level=1.0, easier=0.0), tried=30, kept=12, references=3),
-    Paper(task=pictures.Colour, tried=16, kept=8, references=2),
-    Paper(task=pictures.Layout, tried=16, kept=8),
-    Paper(task=pictures.TwoPictures, tried=10, kept=4),
-    Paper(task=pictures.Where, tried=10, kept=4),
-    Paper(task=pictures.AfterPicture, tried=10, kept=4),
+    Paper(task=lambda: pictures.Ocr(level=1.0, easier=0.0), tried=20, kept=12, references=3),
+    Paper(task=pictures.Colour, tried=10, kept=8, references=2),
+    Paper(task=pictures.Layout, tried=10, kept=8),
+    Paper(task=pictures.TwoPictures, tried=6, kept=4),
+    Paper(task=pictures.Where, tried=6, kept=4),
+    Paper(task=pictures.AfterPicture, tried=6, kept=4),
 )
 _SEEING_LITTLE: Final = (
-    Paper(task=lambda: pictures.Ocr(level=0.5, easier=0.0), tried=24, kept=8, references=2),
-    Paper(task=pictures.Colour, tried=12, kept=4),
-    Paper(task=pictures.Layout, tried=12, kept=4),
-    Paper(task=lambda: pictures.TwoPictures(level=0.5), tried=8, kept=3),
-    Paper(task=lambda: pictures.AfterPicture(level=0.5), tried=8, kept=4),
+    Paper(task=lambda: pictures.Ocr(level=0.5, easier=0.0), tried=12, kept=8, references=2),
+    Paper(task=pictures.Colour, tried=6, kept=4),
+    Paper(task=pictures.Layout, tried=6, kept=4),
+    Paper(task=lambda: pictures.TwoPictures(level=0.5), tried=5, kept=3),
+    Paper(task=lambda: pictures.AfterPicture(level=0.5), tried=5, kept=4),
 )
 
 EXAMS: Final[dict[str, Exam]] = {
-    "glm5-next": Exam(papers=(*_READING, *_THINKING, *_SEEING)),
-    "qwen35": Exam(papers=(*_READING, *_SEEING_LITTLE)),
-    "glm47-flash": Exam(papers=(*_READING_NEAR, *_SEEING_LITTLE)),
-    "llama": Exam(papers=_READING_NEAR),
+    "glm5-next": Exam(
+        papers=(*_READING, *_THINKING, *_SEEING),
+        summary="GLM-5.3-Flash's architecture with every kind of block, and its vision tower",
+        drafts=True,
+        forms=("f16", "mix"),
+    ),
+    "qwen35": Exam(
+        papers=(*_READING, *_SEEING_LITTLE),
+        summary="gated delta net and attention with M-RoPE, an MTP block, pictures",
+        drafts=True,
+    ),
+    "glm47-flash": Exam(
+        papers=(*_READING_NEAR, *_SEEING_LITTLE),
+        summary="latent attention with one-axis RoPE, experts, a NextN block, pictures",
+        drafts=True,
+    ),
+    "llama": Exam(papers=_READING_NEAR, summary="plain and dense, for the simplest faults"),
 }

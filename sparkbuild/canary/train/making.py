@@ -22,6 +22,7 @@ from sparkbuild.files import write_atomic
 
 VISION: Final = "mmproj-f16.gguf"
 SUITE: Final = "suite"
+MIX_SUITE: Final = "suite-mix"
 _HEAD: Final = """# What ships: the canaries' files with their digests, and what a build's own
 # llama-quantize made of them when they were recorded. Written by `sparkbuild canary record`.
 """
@@ -148,6 +149,9 @@ def entry_of(
         model=model.relative_to(data).as_posix(),
         vision=vision.relative_to(data).as_posix() if vision.is_file() else None,
         suite=(folder / SUITE).relative_to(data).as_posix(),
+        mix_suite=(folder / MIX_SUITE).relative_to(data).as_posix()
+        if (folder / MIX_SUITE).is_dir()
+        else None,
         drafts=drafts,
         files=shipped(folder, data),
         forms={

@@ -1,0 +1,50 @@
+"""Benchmarks of the canaries: start to health, and everything that one is asked."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess  # noqa: TID251 - measures the product from outside
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+SPARKBUILD: Final = str(Path(sys.executable).parent / "sparkbuild")
+ROUNDS: Final = 3
+
+
+def bench_canary(work: Path, build: Path | None) -> dict[str, Any]:
+    """Every canary in Q8_0 on the CPU with two threads, against ``llama-server --version``."""
+    if build is None:
+        raise SystemExit("canary: name the folder of a build's programs with --build")
+    version = [str(build / "llama-server"), "--version"]
+    baseline = statistics.median(_seconds(version) for _ in range(ROUNDS))
+    runs = [_run(work, build) for _ in range(ROUNDS)]
+    figures: dict[str, Any] = {}
+    for name in runs[0]:
+        load = statistics.median(run[name]["load_seconds"] for run in runs)
+        whole = statistics.median(run[name]["seconds"] for run in runs)
+        items = len(runs[0][name]["items"])
+        figures[name] = {"load": load, "pass": whole, "items": items, "ratio": load / baseline}
+    return {
+        "canaries": figures,
+        "baseline": baseline,
+        "baseline_is": "llama-server --version",
+        "rounds": ROUNDS,
+        "target": "load 1 s, all together 20 s",
+    }
+
+
+def _run(work: Path, build: Path) -> dict[str, Any]:
+    argv = [SPARKBUILD, "canary", "run", "--form", "q8_0", "--no-drafts", "--json"]
+    argv += ["--build", str(build), "--work", str(work)]
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    said = json.loads(done.stdout)
+    return {entry["canary"]: entry["ran"][0]["report"] for entry in said["canaries"]}
+
+
+def _seconds(argv: list[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - began

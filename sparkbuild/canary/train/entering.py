@@ -1,0 +1,65 @@
+"""A trained canary becomes one that ships: files, suites, catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sparkbuild.canary.catalogue import Catalogue
+from sparkbuild.canary.run import Setup
+from sparkbuild.canary.train.exam import EXAMS
+from sparkbuild.canary.train.making import MIX_SUITE, SUITE, enter, entry_of, forms_of, make
+from sparkbuild.canary.train.recording import Bench, Recorded, record
+from sparkbuild.manifest import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entered:
+    """What was recorded, by kind of suite, and the catalogue with it."""
+
+    catalogue: Catalogue
+    recorded: dict[str, Recorded]
+
+
+def enter_canary(
+    name: str,
+    trained: Path,
+    *,
+    source: Path,
+    setup: Setup,
+    quantiser: Path,
+    data: Path,
+    workdir: Path,
+    tell: Callable[[str], None],
+) -> Entered:
+    """Convert, quantise, try, record and list canary ``name`` in the folder ``data``.
+
+    ``trained`` is what the trainer wrote, ``source`` the llama.cpp tree, ``setup`` a build's server
+    (its model and tower are set here). Limits are written by hand, from measured noise: without
+    them everything is recorded and the entry refused. Raises UnknownNameError, CanaryError.
+    """
+    if name not in EXAMS:
+        raise unknown_name("canary", name, list(EXAMS), Path(__file__).with_name("exam.py"))
+    exam, folder = EXAMS[name], data / name
+    made = make(
+        name,
+        trained,
+        source=source,
+        quantiser=quantiser,
+        folder=folder,
+        workdir=workdir,
+        tell=tell,
+    )
+    bench = Bench(
+        setup=replace(setup, model=made.model, vision=made.vision, form="q8_0", cache="f16"),
+        quantiser=quantiser,
+        workdir=workdir,
+    )
+    recorded = {"master": record(name, exam, bench, folder / SUITE, tell=tell)}
+    if "mix" in exam.forms:
+        recorded["mix"] = record(name, exam, bench, folder / MIX_SUITE, kind="mix", tell=tell)
+    tell("catalogue")
+    forms = forms_of(made.model, exam.forms, quantiser=quantiser, folder=workdir / "forms")
+    entry = entry_of(name, exam.summary, data, drafts=exam.drafts, forms=forms)
+    return Entered(catalogue=enter(data, entry), recorded=recorded)
