@@ -134,6 +134,9 @@ class Limits(Table, frozen=True, kw_only=True):
     bounds: Annotated[tuple[Bound, ...], msgspec.Meta(min_length=1)]
     drafts: tuple[Band, ...] = ()
     """Of a canary with a trained draft block."""
+    draft_pictures: bool = True
+    """False where the pinned llama.cpp cannot draft after a picture with this architecture: such
+    answers are then not asked with drafts."""
 
     def rate(self, group: str, form: str) -> Rate:
         """The rate for a group in a form."""
