@@ -28,11 +28,10 @@ def acceptance(
     setup: Setup,
     *,
     depth: int,
-    groups: Collection[str] | None = None,
     skip: Collection[str] = (),
     on_answer: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Acceptance:
-    """Ask the suite's answers (of some groups) with drafts of ``depth`` tokens, one at a time.
+    """Ask the suite's answers with drafts of ``depth`` tokens, one at a time.
 
     ``skip`` names answers that this form misses without drafts too: drafting cannot change them.
     ``on_answer`` is told of each that came, with how many came of how many. Only the main thread
@@ -41,11 +40,7 @@ def acceptance(
     """
     suite, _ = load_suite(folder)
     pictures = load_pictures(folder, suite)
-    wanted = [
-        answer
-        for answer in suite.answers
-        if (groups is None or answer.group in groups) and answer.name not in skip
-    ]
+    wanted = [answer for answer in suite.answers if answer.name not in skip]
     drafting = ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(depth))
     setup = replace(setup, flags=(*setup.flags, *drafting))
     found = Acceptance(depth=depth)

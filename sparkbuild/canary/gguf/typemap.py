@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from sparkbuild.canary.gguf.layout import TYPES, Layout
-from sparkbuild.errors import CanaryError, ManifestError
+from sparkbuild.errors import ManifestError
 from sparkbuild.files import sha256_file
 from sparkbuild.manifest import Name, Table, load
 
@@ -77,15 +77,3 @@ def missing_types(found: Layout, wanted: frozenset[str]) -> list[str]:
         }
         problems += [f"no {kind} is {name}" for name in sorted(wanted - here)]
     return problems
-
-
-def check_complete(found: Layout, wanted: frozenset[str]) -> None:
-    """Refuse a mix that lacks a type. Raises CanaryError naming every gap."""
-    problems = missing_types(found, wanted)
-    if problems:
-        raise CanaryError(
-            f"{found.path.name} does not hold every type that this llama.cpp can quantise to",
-            problems=problems,
-            evidence=[found.path],
-            next_step="give the missing types a place in the map",
-        )

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason=REASON)
 safetensors = pytest.importorskip("safetensors.torch", reason=REASON)
 transformers = pytest.importorskip("transformers", reason=REASON)
 
-from sparkbuild.canary.train.nets.glm4_moe import Glm4Moe  # noqa: E402
 from sparkbuild.canary.train.nets.glm4_moe_lite import Glm4MoeLite  # noqa: E402
 from sparkbuild.canary.train.nets.llama import Llama  # noqa: E402
 from sparkbuild.canary.train.nets.qwen35 import Qwen35  # noqa: E402
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 VOCABULARY = 64
 TOKENS = 40
 PICTURE = slice(10, 16)
-DRAFTING = [Qwen35, Glm4Moe, Glm4MoeLite]
+DRAFTING = [Qwen35, Glm4MoeLite]
 
 
 def made(kind: type[Any]) -> Net:
@@ -66,7 +65,6 @@ def picture_positions() -> Any:
     [
         (Llama, "LlamaForCausalLM", None),
         (Qwen35, "Qwen3_5ForCausalLM", None),
-        (Glm4Moe, "Glm4MoeForCausalLM", "model.layers.4."),
         (Glm4MoeLite, "Glm4MoeLiteForCausalLM", "model.layers.3."),
     ],
 )
