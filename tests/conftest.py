@@ -11,11 +11,12 @@ import signal
 import subprocess  # noqa: TID251 - tests run the product from outside
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -146,6 +147,24 @@ def sparkbuild(
 def run_sparkbuild() -> Any:
     """The function ``sparkbuild(*arguments) -> CompletedProcess``."""
     return sparkbuild
+
+
+@pytest.fixture(scope="session")
+def children() -> Callable[[], list[psutil.Process]]:
+    """The function ``children()``: the processes below this one that somebody should have ended.
+
+    Not multiprocessing's resource tracker: once a pool was started, it lives as long as Python.
+    """
+
+    def found() -> list[psutil.Process]:
+        return [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if child.status() != psutil.STATUS_ZOMBIE
+            and "multiprocessing.resource_tracker" not in " ".join(child.cmdline())
+        ]
+
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.real
 SUITE, LOGPROBS = load_suite("tiny")
 LIMITS = Limits(start=60, request=30, stop=10, memory=0, missing=1 << 40)
 
+Children = Callable[[], list[psutil.Process]]
+
 
 class Build(Protocol):
     """What the fixture ``real_build`` gives."""
@@ -91,15 +93,10 @@ class Bench:
         return {check.name: check.found for check in self.checks if not check.passed}
 
 
-def servers() -> list[psutil.Process]:
-    found = psutil.Process().children(recursive=True)
-    return [child for child in found if child.status() != psutil.STATUS_ZOMBIE]
-
-
 @pytest.fixture
-def bench(real_build: Build, tmp_path: Path) -> Iterator[Bench]:
+def bench(real_build: Build, tmp_path: Path, children: Children) -> Iterator[Bench]:
     yield Bench(real_build, tmp_path)
-    assert servers() == [], "a server was left behind"
+    assert children() == [], "a server was left behind"
 
 
 def test_the_real_server_passes(bench: Bench) -> None:
@@ -202,11 +199,14 @@ done"""
     assert failed.keys() == {"API key"}
 
 
-def test_a_server_killed_in_the_middle_fails_the_rest_and_leaves_nothing(bench: Bench) -> None:
+def test_a_server_killed_in_the_middle_fails_the_rest_and_leaves_nothing(
+    bench: Bench, children: Children
+) -> None:
     def kill_during_an_answer() -> None:
         while "launch_slot_" not in (bench.log.read_text() if bench.log.exists() else ""):
             time.sleep(0.005)
-        os.kill(int(servers_by_name()[0]), signal.SIGKILL)
+        at_work = [child.pid for child in children() if "--model" in child.cmdline()]
+        os.kill(at_work[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill_during_an_answer, daemon=True)
     killer.start()
@@ -222,11 +222,9 @@ def test_a_server_killed_in_the_middle_fails_the_rest_and_leaves_nothing(bench: 
         pass
 
 
-def servers_by_name() -> list[int]:
-    return [child.pid for child in servers() if "--model" in child.cmdline()]
-
-
-def test_ctrl_c_ends_a_server_that_is_loading_or_answering(bench: Bench) -> None:
+def test_ctrl_c_ends_a_server_that_is_loading_or_answering(
+    bench: Bench, children: Children
+) -> None:
     for sign in ("load_model", "launch_slot_"):
 
         def interrupt(sign: str = sign) -> None:
@@ -240,7 +238,7 @@ def test_ctrl_c_ends_a_server_that_is_loading_or_answering(bench: Bench) -> None
         with pytest.raises(KeyboardInterrupt):
             bench.run()
         thread.join()
-        assert servers() == []
+        assert children() == []
         assert not (bench.folder / "work/server").exists()
 
 

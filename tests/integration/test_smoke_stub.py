@@ -27,6 +27,8 @@ SERVER_CHECKS = [
     "endings", "log-probabilities", "concurrent", "chat",
 ]  # fmt: skip
 
+Children = Callable[[], list[psutil.Process]]
+
 
 def recorded(shared_memory: Path) -> dict[str, object]:
     """What a healthy server would say to the suite's questions."""
@@ -130,16 +132,8 @@ class Stub:
         return failed
 
 
-def children() -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-    ]
-
-
 @pytest.fixture
-def stub(tmp_path: Path) -> Iterator[Stub]:
+def stub(tmp_path: Path, children: Children) -> Iterator[Stub]:
     yield Stub(tmp_path, shared_memory=tmp_path / "unused")
     assert children() == [], "a server was left behind"
 
@@ -344,13 +338,10 @@ def test_no_port_at_all_is_a_refusal(stub: Stub) -> None:
     assert "Address already in use" in caught.value.detail
 
 
-def server_at_work(fault: str) -> list[int]:
-    return [child.pid for child in children() if fault in child.cmdline()]
-
-
-def test_ctrl_c_between_checks_ends_the_server(stub: Stub) -> None:
+def test_ctrl_c_between_checks_ends_the_server(stub: Stub, children: Children) -> None:
     def interrupt(check: Check) -> None:
-        assert server_at_work("none") or check.name == "model"
+        at_work = [child.pid for child in children() if "none" in child.cmdline()]
+        assert at_work or check.name == "model"
         if check.name == "tokenizer":
             raise KeyboardInterrupt
 
@@ -362,7 +353,7 @@ def test_ctrl_c_between_checks_ends_the_server(stub: Stub) -> None:
 
 @pytest.mark.parametrize(("fault", "sign"), [("hangs", "hangs"), ("never-healthy", "started")])
 def test_ctrl_c_while_waiting_for_an_answer_ends_the_server(
-    stub: Stub, fault: str, sign: str
+    stub: Stub, children: Children, fault: str, sign: str
 ) -> None:
     stub.change("start = { limit = 5", "start = { limit = 300")
     stub.change("request = { limit = 2", "request = { limit = 300")
