@@ -107,7 +107,7 @@ def worst_code(results: Sequence[Result]) -> int:
 
 def audit_answer(name: str, summary: Summary, found: Sequence[Probe]) -> dict[str, Any]:
     """An audit's sums and each of its perturbations."""
-    shares = {"share": summary.total.share}
+    shares = {"share": summary.total.share, "unexplained": summary.unexplained}
     return {"canary": name, **shares, "summary": _plain(summary), "probes": _plain(list(found))}
 
 
@@ -118,8 +118,14 @@ def audit_screen(summary: Summary) -> RenderableType:
         ("kind of change", [_line(row) for row in summary.by_kind]),
     ]
     unnoticed = [
-        Unnoticed(name=f"{probe.target} {probe.kind}", detail=probe.detail, nmse=probe.worst)
-        for probe in summary.unnoticed
+        Unnoticed(
+            name=f"{one.probe.target} {one.probe.kind}",
+            detail=one.probe.detail,
+            nmse=one.probe.worst,
+            counts=one.alters,
+            reason=one.reason,
+        )
+        for one in summary.unnoticed
     ]
     return audit_view(_line(summary.total), tables, unnoticed)
 

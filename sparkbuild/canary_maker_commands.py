@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import rich_click as click
+from click import get_current_context
 
 from sparkbuild.canary_commands import BACKEND, BUILD, CACHES, CANARIES, catalogue_in, desk_for
 from sparkbuild.console import JSON, WORK, answer, console, print_json
+from sparkbuild.errors import CanaryError, UsageError
 
 if TYPE_CHECKING:
     from sparkbuild.canary.train.checks import Told
@@ -33,6 +35,19 @@ _EXTRA: Final = ("torch", "transformers", "safetensors", "PIL", "jinja2")
     metavar="REGEX",
     help="Only perturbations whose target and kind match, such as 'indexer.* rolled'.",
 )
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 1),
+    default=0.98,
+    show_default=True,
+    metavar="SHARE",
+    help="Exit code 19 where less is noticed of what alters the model.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Write the result into the catalogue of --data, and into the canary's model card.",
+)
 @BACKEND
 @click.option(
     "--kv", type=click.Choice(CACHES), default="f32", show_default=True, help="Type of the cache."
@@ -45,6 +60,8 @@ def audit_suite(
     build: Path,
     processes: int | None,
     only: str,
+    least: float,
+    keep: bool,
     backend: str,
     kv: str,
     data: Path | None,
@@ -54,13 +71,19 @@ def audit_suite(
     """Spoil each tensor and hyper-parameter of a canary in turn; show what its suite noticed.
 
     Runs on the form f32. Every result is kept as it comes: run the same command again after a
-    Ctrl-C, and it goes on where it was.
+    Ctrl-C, and it goes on where it was. What is not noticed is listed with the reason that is
+    recorded for it beside the suite, if any is.
     """
     from sparkbuild.build.jobs import usable_cores
     from sparkbuild.canary_answers import audit_answer, audit_screen
     from sparkbuild.canary_work import audit_canary
     from sparkbuild.live import Live
 
+    if keep and (data is None or only):
+        raise UsageError(
+            "--keep needs --data DIR, and an audit of everything",
+            next_step="leave out --keep, or --only",
+        )
     folder, catalogue = catalogue_in(data)
     entry = catalogue.canary(name)
     screen = console(stderr=as_json)
@@ -68,10 +91,14 @@ def audit_suite(
         desk = desk_for(folder, build, work, live, backend=backend, cache=kv, threads=1)
         count = processes or max(1, int(usable_cores()))
         summary, found = audit_canary(desk, entry, processes=count, only=only)
+    if keep:
+        from sparkbuild.canary.train.making import keep_audit
+
+        keep_audit(folder, entry, summary, backend=desk.backend, cache=desk.cache)
     if as_json:
         print_json(audit_answer(name, summary, found))
-        return
     screen.print(audit_screen(summary), crop=False)
+    get_current_context().exit(0 if summary.total.share >= least else CanaryError.exit_code)
 
 
 @click.command("train")

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from sparkbuild.canary import forms
 from sparkbuild.canary.audit.audit import audit
 from sparkbuild.canary.audit.probe import Bench
+from sparkbuild.canary.audit.reasons import load_reasons
 from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.audit.summary import Summary, summarise
 from sparkbuild.canary.catalogue import Canary
@@ -164,7 +165,7 @@ def audit_canary(
 
         def told(probe: Probe, done: int, of: int) -> None:
             live.progress(done, of, f"{probe.target} {probe.kind}")
-            if probe.changed and not probe.noticed:
+            if not probe.noticed:
                 live.note(f"{probe.target} {probe.kind} {probe.detail}: not noticed")
 
         found = audit(
@@ -177,7 +178,8 @@ def audit_canary(
             raise UsageError(f"{entry.name} has no perturbation that matches --only {only!r}")
         seconds = time.monotonic() - started
         live.finished(_stage(label, seconds, f"{len(found)} perturbations"))
-    return summarise(found, load_suite(desk.data / entry.suite)[1]), found
+    folder = desk.data / entry.suite
+    return summarise(found, load_suite(folder)[1], load_reasons(folder)), found
 
 
 def _tried(

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from sparkbuild.canary.gguf.derive import FormRecord
+from sparkbuild.canary.model import Backend, CacheType
 from sparkbuild.errors import CanaryError
 from sparkbuild.files import files_below, sha256_file
 from sparkbuild.manifest import Name, RelativePath, Sha256, Table, load, unknown_name
@@ -24,6 +25,19 @@ class Shipped(Table, frozen=True, kw_only=True):
     file: RelativePath
     sha256: Sha256
     bytes: Annotated[int, msgspec.Meta(gt=0)]
+
+
+class Audited(Table, frozen=True, kw_only=True):
+    """An audit of the suite that ships: how much of what alters the model it notices."""
+
+    backend: Backend
+    cache: CacheType
+    made: Annotated[int, msgspec.Meta(ge=1)]
+    """Perturbations."""
+    counted: Annotated[int, msgspec.Meta(ge=1)]
+    """Those that alter what the model computes."""
+    noticed: Annotated[int, msgspec.Meta(ge=0)]
+    """Of these, by a check."""
 
 
 class Canary(Table, frozen=True, kw_only=True):
@@ -43,6 +57,8 @@ class Canary(Table, frozen=True, kw_only=True):
     """Whether it has a trained draft block."""
     files: Annotated[tuple[Shipped, ...], msgspec.Meta(min_length=1)]
     """All of them, those named above included."""
+    audit: Audited | None = None
+    """The last one of all perturbations that was kept."""
     forms: dict[str, FormRecord] = msgspec.field(default_factory=dict)
 
     def suite_of(self, form: str) -> str:

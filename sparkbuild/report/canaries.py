@@ -67,7 +67,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of an audit: perturbations made, that changed the function, that were noticed."""
+    """One line of an audit: perturbations made, those that count, of these those noticed."""
 
     name: str
     made: int
@@ -77,11 +77,15 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unnoticed(msgspec.Struct, frozen=True, kw_only=True):
-    """A perturbation that changed the function and no check; ``nmse`` is the greatest one."""
+    """A perturbation that no check noticed; ``nmse`` is the greatest one.
+
+    ``counts`` is False where the perturbed model is known to compute the same.
+    """
 
     name: str
     detail: str
     nmse: float
+    counts: bool
     reason: str = ""
 
 
@@ -162,16 +166,18 @@ class _Audit:
             yield _lines(name, lines, ink)
             yield Text("")
         if self.unnoticed:
-            table = _table("not noticed", "change", "worst NMSE", "reason")
+            table = _table("not noticed", "change", "worst NMSE", "counts", "reason")
             for one in self.unnoticed:
-                values = (one.name, one.detail, f"{one.nmse:.2g}", one.reason)
+                counts = "yes" if one.counts else "no"
+                reason = one.reason or "none is recorded"
+                values = (one.name, one.detail, f"{one.nmse:.2g}", counts, reason)
                 table.add_row(*(ink.text(value) for value in values))
             yield table
             yield Text("")
         total = self.total
         yield ink.text(
-            f"{_share(total)} noticed: {total.noticed} of {total.changed} perturbations that "
-            f"change anything that was asked, {total.made} made",
+            f"{_share(total)} noticed: {total.noticed} of {total.changed} perturbations that alter "
+            f"what the model computes, {total.made} made",
             "bold",
         )
 
@@ -264,7 +270,7 @@ def wrong_items(report: CanaryReport) -> list[Item]:
 
 
 def _lines(name: str, lines: Sequence[Line], ink: Ink) -> Table:
-    table = _table(name, "made", "changed", "noticed", "share", "by")
+    table = _table(name, "made", "count", "noticed", "share", "by")
     for line in lines:
         checks = sorted(line.checks.items(), key=lambda pair: -pair[1])
         table.add_row(

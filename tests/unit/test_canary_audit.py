@@ -12,6 +12,7 @@ import pytest
 from sparkbuild.canary.audit import probe as probe_module
 from sparkbuild.canary.audit.audit import probes
 from sparkbuild.canary.audit.probe import Bench, Worker
+from sparkbuild.canary.audit.reasons import load_reasons
 from sparkbuild.canary.audit.records import Probe, append, read, unfinished
 from sparkbuild.canary.audit.summary import noticing, summarise
 from sparkbuild.canary.gguf.layout import layout
@@ -20,7 +21,7 @@ from sparkbuild.canary.model import CanaryReport, Group, Item
 from sparkbuild.canary.numbers import encode_numbers
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.suite import Bound, Limits, Numbers, Reference, Suite, encode_suite
-from sparkbuild.errors import SmokeError
+from sparkbuild.errors import ManifestError, SmokeError
 from sparkbuild.files import sha256_bytes, sha256_file
 
 LIMITS = Limits(
@@ -78,7 +79,7 @@ def test_a_summary_counts_by_tensor_by_kind_and_by_check() -> None:
         found("toy.epsilon", kind="changed", refused="exit status 1"),
     ]
     summary = summarise(listed, LIMITS)
-    assert (summary.total.made, summary.total.changed, summary.total.noticed) == (5, 4, 3)
+    assert (summary.total.made, summary.total.changed, summary.total.noticed) == (5, 5, 3)
     rows = {row.name: row for row in summary.by_tensor}
     assert rows.keys() == {"blk.attn_q.weight", "v.blk.ln1.weight", "toy.epsilon"}
     assert rows["blk.attn_q.weight"].share == 2 / 3
@@ -88,9 +89,10 @@ def test_a_summary_counts_by_tensor_by_kind_and_by_check() -> None:
         "log-probabilities (cuda, KV *, *)": 1,
     }
     assert rows["toy.epsilon"].checks == {"start": 1}
-    assert rows["v.blk.ln1.weight"].share == 1.0
-    assert summary.unnoticed == (listed[2],)
-    assert summary.unchanged == (listed[3],)
+    # Nothing that was asked changed, and nobody knows why: it counts.
+    assert rows["v.blk.ln1.weight"].share == 0.0
+    assert [one.probe for one in summary.unnoticed] == [listed[2], listed[3]]
+    assert summary.unexplained == 2
     assert {row.name: row.made for row in summary.by_kind} == {
         "rolled": 3, "scaled": 1, "changed": 1,
     }  # fmt: skip
@@ -100,6 +102,48 @@ def test_a_bound_notices_by_the_median_where_no_prompt_is_bad() -> None:
     probe = found("x", nmse={"a": 5e-7, "b": 5e-7, "c": 0.0})
     assert noticing(probe, LIMITS) == ["log-probabilities (cpu, KV *, *)"]
     assert found("x", nmse={"a": None}).worst == math.inf
+
+
+def test_recorded_reasons_say_what_counts(tmp_path: Path) -> None:
+    (tmp_path / "unnoticed.toml").write_text(
+        """schema = 1
+[[reasons]]
+match = 'blk\\.9\\..*'
+alters = false
+reason = "no graph uses it"
+[[reasons]]
+match = 'blk\\.1\\.x rolled'
+alters = true
+reason = "too small"
+"""
+    )
+    listed = [
+        found("blk.9.x", nmse={"r": 0.0}),
+        found("blk.1.x", nmse={"r": 0.0}),
+        found("blk.1.xy", nmse={"r": 1e-8}),
+        # A reason why nothing changes does not outweigh that something did.
+        found("blk.9.y", nmse={"r": 2e-8}),
+        found("blk.9.z", nmse={"r": 1.0}, failed=("references",)),
+    ]
+    summary = summarise(listed, LIMITS, load_reasons(tmp_path))
+    assert (summary.total.made, summary.total.changed, summary.total.noticed) == (5, 4, 1)
+    assert [(one.probe.target, one.alters, one.reason) for one in summary.unnoticed] == [
+        ("blk.9.y", True, "no graph uses it"),
+        ("blk.1.xy", True, ""),
+        ("blk.1.x", True, "too small"),
+        ("blk.9.x", False, "no graph uses it"),
+    ]
+    assert summary.unexplained == 1
+
+
+def test_a_reason_that_is_no_expression_is_refused(tmp_path: Path) -> None:
+    assert load_reasons(tmp_path).reasons == ()
+    (tmp_path / "unnoticed.toml").write_text(
+        'schema = 1\n[[reasons]]\nmatch = "("\nalters = true\nreason = "x"\n'
+    )
+    with pytest.raises(ManifestError, match="not valid") as caught:
+        load_reasons(tmp_path)
+    assert "no regular expression" in caught.value.problems[0]
 
 
 @pytest.fixture

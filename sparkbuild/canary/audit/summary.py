@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from sparkbuild.canary.audit.reasons import NONE, Reason, Reasons
 from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.suite import REFERENCES, Limits
 
@@ -17,8 +19,9 @@ _BLOCK: Final = re.compile(r"\bblk\.\d+\.")
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of tensor, or one kind of perturbation.
 
-    Of ``made`` perturbations, ``changed`` made a difference to anything that was asked, and
-    ``noticed`` made a check fail; ``checks`` counts those by check.
+    Of ``made`` perturbations, ``changed`` count: all but those of which it is recorded that the
+    perturbed model computes the same. ``noticed`` of these made a check fail; ``checks`` counts
+    those by check.
     """
 
     name: str
@@ -29,8 +32,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float:
-        """Noticed of changed; 1 where nothing changed."""
+        """Noticed of changed; 1 where nothing counts."""
         return self.noticed / self.changed if self.changed else 1.0
+
+
+class Missed(msgspec.Struct, frozen=True, kw_only=True):
+    """A perturbation that no check noticed, and the reason where one is recorded."""
+
+    probe: Probe
+    reason: str
+    alters: bool
+    """Whether it counts."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,27 +52,40 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     by_tensor: tuple[Row, ...]
     """Blocks taken together: ``blk.attn_q.weight``; hyper-parameters by key."""
     by_kind: tuple[Row, ...]
-    unnoticed: tuple[Probe, ...]
-    """Changed the function, and no check failed: the largest change first."""
-    unchanged: tuple[Probe, ...]
-    """Made no difference to anything that was asked."""
+    unnoticed: tuple[Missed, ...]
+    """Those that count first, the largest change first among them."""
+
+    @property
+    def unexplained(self) -> int:
+        """How many were not noticed for no recorded reason."""
+        return sum(not missed.reason for missed in self.unnoticed)
 
 
-def summarise(found: Sequence[Probe], limits: Limits) -> Summary:
-    """Count what an audit found; bounds of other ways to run are applied to the same numbers."""
-    changed = [probe for probe in found if probe.changed]
+def summarise(found: Sequence[Probe], limits: Limits, reasons: Reasons = NONE) -> Summary:
+    """Count what an audit found; bounds of other ways to run are applied to the same numbers.
+
+    A perturbation that changed nothing which was asked counts as not noticed all the same, but for
+    a recorded reason why the model computes the same.
+    """
+    known = {probe.key: reasons.of(probe) for probe in found}
+    counted = [probe for probe in found if _counts(probe, known[probe.key])]
+    count = _Count(counted=frozenset(probe.key for probe in counted), limits=limits)
+    missed = [_missed(probe, known[probe.key]) for probe in found if not probe.noticed]
     return Summary(
-        total=_row("all", found, limits),
-        by_tensor=_rows(found, limits, tensor_kind),
-        by_kind=_rows(found, limits, lambda probe: probe.kind),
-        unnoticed=tuple(
-            sorted(
-                (probe for probe in changed if not probe.noticed),
-                key=lambda probe: probe.worst,
-                reverse=True,
-            )
-        ),
-        unchanged=tuple(probe for probe in found if not probe.changed),
+        total=count.row("all", found),
+        by_tensor=count.rows(found, tensor_kind),
+        by_kind=count.rows(found, lambda probe: probe.kind),
+        unnoticed=tuple(sorted(missed, key=lambda one: (not one.alters, -one.probe.worst))),
+    )
+
+
+def _counts(probe: Probe, reason: Reason | None) -> bool:
+    return probe.changed or reason is None or reason.alters
+
+
+def _missed(probe: Probe, reason: Reason | None) -> Missed:
+    return Missed(
+        probe=probe, reason=reason.reason if reason else "", alters=_counts(probe, reason)
     )
 
 
@@ -82,22 +107,29 @@ def noticing(probe: Probe, limits: Limits) -> list[str]:
     return names
 
 
-def _rows(found: Sequence[Probe], limits: Limits, name: Callable[[Probe], str]) -> tuple[Row, ...]:
-    groups: dict[str, list[Probe]] = {}
-    for probe in found:
-        groups.setdefault(name(probe), []).append(probe)
-    return tuple(_row(key, members, limits) for key, members in sorted(groups.items()))
+@dataclass(frozen=True, kw_only=True)
+class _Count:
+    """Counts rows; ``counted`` holds the keys of the perturbations that count."""
 
+    counted: frozenset[str]
+    limits: Limits
 
-def _row(name: str, members: Sequence[Probe], limits: Limits) -> Row:
-    checks: dict[str, int] = {}
-    for probe in members:
-        for check in noticing(probe, limits):
-            checks[check] = checks.get(check, 0) + 1
-    return Row(
-        name=name,
-        made=len(members),
-        changed=sum(probe.changed for probe in members),
-        noticed=sum(probe.changed and probe.noticed for probe in members),
-        checks=checks,
-    )
+    def rows(self, found: Sequence[Probe], name: Callable[[Probe], str]) -> tuple[Row, ...]:
+        groups: dict[str, list[Probe]] = {}
+        for probe in found:
+            groups.setdefault(name(probe), []).append(probe)
+        return tuple(self.row(key, members) for key, members in sorted(groups.items()))
+
+    def row(self, name: str, members: Sequence[Probe]) -> Row:
+        checks: dict[str, int] = {}
+        for probe in members:
+            for check in noticing(probe, self.limits):
+                checks[check] = checks.get(check, 0) + 1
+        changed = [probe for probe in members if probe.key in self.counted]
+        return Row(
+            name=name,
+            made=len(members),
+            changed=len(changed),
+            noticed=sum(probe.noticed for probe in changed),
+            checks=checks,
+        )

@@ -48,7 +48,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     noticed: int
     unnoticed: tuple[str, ...]
-    """Targets and kinds of those that changed the function and that no check noticed."""
+    """Targets and kinds of those that no check noticed, with the reasons."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,10 @@ def with_audit(folder: Path, summary: Summary) -> Card:
             made=total.made,
             changed=total.changed,
             noticed=total.noticed,
-            unnoticed=tuple(f"{probe.target} {probe.kind}" for probe in summary.unnoticed),
+            unnoticed=tuple(
+                f"{one.probe.target} {one.probe.kind}{f': {one.reason}' if one.reason else ''}"
+                for one in summary.unnoticed
+            ),
         ),
     )
     save_card(folder, card)

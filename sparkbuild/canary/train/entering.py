@@ -10,6 +10,7 @@ from sparkbuild.canary.catalogue import Catalogue
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.train.exam import EXAMS
 from sparkbuild.canary.train.making import MIX_SUITE, SUITE, enter, entry_of, forms_of, make
+from sparkbuild.canary.train.mixing import PREMADE, make_premade
 from sparkbuild.canary.train.recording import Bench, Recorded, record
 from sparkbuild.manifest import unknown_name
 
@@ -57,9 +58,16 @@ def enter_canary(
         workdir=workdir,
     )
     recorded = {"master": record(name, exam, bench, folder / SUITE, tell=tell)}
+    premade = None
     if "mix" in exam.forms:
+        tell("the form mix")
+        premade = make_premade(
+            made.model, folder / PREMADE, source=source, quantiser=quantiser, workdir=workdir
+        )
         recorded["mix"] = record(name, exam, bench, folder / MIX_SUITE, kind="mix", tell=tell)
     tell("catalogue")
-    forms = forms_of(made.model, exam.forms, quantiser=quantiser, folder=workdir / "forms")
+    forms = forms_of(
+        made.model, exam.forms, quantiser=quantiser, folder=workdir / "forms", premade=premade
+    )
     entry = entry_of(name, exam.summary, data, drafts=exam.drafts, forms=forms)
     return Entered(catalogue=enter(data, entry), recorded=recorded)

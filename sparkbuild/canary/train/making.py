@@ -12,11 +12,22 @@ import msgspec
 import tomli_w
 
 from sparkbuild import process
-from sparkbuild.canary.catalogue import CATALOGUE, Canary, Catalogue, load_catalogue, shipped
+from sparkbuild.canary.audit.summary import Summary
+from sparkbuild.canary.catalogue import (
+    CATALOGUE,
+    Audited,
+    Canary,
+    Catalogue,
+    load_catalogue,
+    shipped,
+)
 from sparkbuild.canary.gguf.convert import convert
 from sparkbuild.canary.gguf.derive import Derived, FormRecord, derive
 from sparkbuild.canary.gguf.layout import layout
+from sparkbuild.canary.model import Backend, CacheType
 from sparkbuild.canary.suite import LIMITS
+from sparkbuild.canary.train.card import CARD, with_audit
+from sparkbuild.canary.train.mixing import PREMADE
 from sparkbuild.errors import CanaryError
 from sparkbuild.files import write_atomic
 
@@ -98,7 +109,12 @@ def _quantise(quantiser: Path, source: Path, out: Path, *, log: Path) -> None:
 
 
 def forms_of(
-    master: Path, forms: tuple[str, ...], *, quantiser: Path, folder: Path
+    master: Path,
+    forms: tuple[str, ...],
+    *,
+    quantiser: Path,
+    folder: Path,
+    premade: Path | None = None,
 ) -> dict[str, Derived]:
     """Forms as this build makes them, compared with nothing."""
     return {
@@ -109,6 +125,7 @@ def forms_of(
             folder=folder,
             record=None,
             log=folder / f"{form}.log",
+            premade=premade,
         )
         for form in forms
     }
@@ -129,25 +146,43 @@ def enter(data: Path, entry: Canary) -> Catalogue:
     return found
 
 
+def keep_audit(
+    data: Path, entry: Canary, summary: Summary, *, backend: Backend, cache: CacheType
+) -> Catalogue:
+    """Put what a whole audit found into the catalogue in ``data``, and into the model card."""
+    folder = (data / entry.model).parent
+    if (folder / CARD).is_file():
+        with_audit(folder, summary)
+    total = summary.total
+    audited = Audited(
+        backend=backend, cache=cache, made=total.made, counted=total.changed, noticed=total.noticed
+    )
+    changes = {"audit": audited, "files": shipped(folder, data)}
+    return enter(data, msgspec.structs.replace(entry, **changes))
+
+
 def entry_of(
     name: str, summary: str, data: Path, *, drafts: bool, forms: Mapping[str, Derived]
 ) -> Canary:
     """A catalogue entry from what lies in ``data/name``. Raises CanaryError without limits."""
     folder = data / name
-    if not (folder / SUITE / LIMITS).is_file():
+    suites = [folder / SUITE, *(place for place in [folder / MIX_SUITE] if place.is_dir())]
+    unlimited = [place / LIMITS for place in suites if not (place / LIMITS).is_file()]
+    if unlimited:
         raise CanaryError(
             f"{name} has no limits yet",
-            evidence=[folder / SUITE / LIMITS],
+            evidence=unlimited,
             next_step="measure healthy builds and write the bounds, then record again",
         )
     model = folder / f"{name}-q8_0.gguf"
-    vision = folder / VISION
+    vision, premade = folder / VISION, folder / PREMADE
     return Canary(
         name=name,
         architecture=layout(model).architecture,
         summary=summary,
         model=model.relative_to(data).as_posix(),
         vision=vision.relative_to(data).as_posix() if vision.is_file() else None,
+        premade=premade.relative_to(data).as_posix() if premade.is_file() else None,
         suite=(folder / SUITE).relative_to(data).as_posix(),
         mix_suite=(folder / MIX_SUITE).relative_to(data).as_posix()
         if (folder / MIX_SUITE).is_dir()
