@@ -19,13 +19,13 @@ from sparkbuild.canary.audit.reasons import load_reasons
 from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.audit.summary import Summary, summarise
 from sparkbuild.canary.catalogue import Canary
-from sparkbuild.canary.drafts import acceptance, compared, damage
+from sparkbuild.canary.drafts import acceptance, compared, damage, unasked
 from sparkbuild.canary.forms import Files, Place, Programs
 from sparkbuild.canary.gguf.derive import Derived, Form
 from sparkbuild.canary.gguf.spoil import spoilt
 from sparkbuild.canary.model import Acceptance, Backend, CacheType, DraftCheck, Head, Item
 from sparkbuild.canary.run import Setup, canary
-from sparkbuild.canary.suite import PICTURE, Limits, Suite, load_suite
+from sparkbuild.canary.suite import load_suite
 from sparkbuild.errors import CanaryError, SmokeError, UsageError
 from sparkbuild.files import disk_full_refused, exclusive
 from sparkbuild.live import Live
@@ -34,8 +34,6 @@ from sparkbuild.report.model import Failure, StageReport
 from sparkbuild.stages import failure_of
 
 DRAFTS: Final = "drafts"
-_DRAFTED_ONE_IN: Final = 4
-"""Six passes over all answers, one after another, would take longer than all else together."""
 _DRAFTED: Final[Form] = "f32"
 """The form that a draft block is damaged in, so both heads are asked in it."""
 _T = TypeVar("_T")
@@ -262,16 +260,6 @@ def _drafts(
     states = [check.state for check in checks]
     summary = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return checks, summary, all(check.passed for check in checks)
-
-
-def unasked(suite: Suite, limits: Limits) -> frozenset[str]:
-    """Answers that are not asked with drafts: three of four, and those that cannot be."""
-    return frozenset(
-        entry.name
-        for number, entry in enumerate(suite.answers)
-        if number % _DRAFTED_ONE_IN
-        or (not limits.draft_pictures and PICTURE in str(entry.messages))
-    )
 
 
 def _files(desk: Desk, entry: Canary, form: Form, place: Place) -> Files:

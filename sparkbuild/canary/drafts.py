@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild.canary.ask import with_pictures
-from sparkbuild.canary.gguf.layout import layout
+from sparkbuild.canary.gguf.layout import Layout, layout
 from sparkbuild.canary.gguf.spoil import Spoil
 from sparkbuild.canary.model import Acceptance, DraftCheck, Head
 from sparkbuild.canary.run import Setup, flags
-from sparkbuild.canary.suite import Answer, Band, Suite, load_pictures, load_suite
+from sparkbuild.canary.suite import (
+    PICTURE,
+    Answer,
+    Band,
+    Limits,
+    Suite,
+    load_pictures,
+    load_suite,
+)
 from sparkbuild.errors import CanaryError, SmokeError
 from sparkbuild.llama.client import Api, Timings
 from sparkbuild.llama.server import running
@@ -21,6 +29,8 @@ _NO_GRAPH: Final = ("NextN graph not implemented", "MTP graph not implemented")
 """What llama.cpp says where an architecture's draft block is loaded but cannot be computed."""
 _HEAD: Final = "nextn.eh_proj.weight"
 """Joins the last hidden state with the next token's embedding: without it a draft is blind."""
+_ONE_IN: Final = 4
+"""Six passes over all answers, one after another, would take longer than all else together."""
 
 
 def acceptance(
@@ -65,15 +75,30 @@ def acceptance(
     return found
 
 
+def unasked(suite: Suite, limits: Limits, *, one_in: int = _ONE_IN) -> frozenset[str]:
+    """Answers that are not asked with drafts: all but one of so many, and those that cannot be."""
+    return frozenset(
+        entry.name
+        for number, entry in enumerate(suite.answers)
+        if number % one_in or (not limits.draft_pictures and PICTURE in str(entry.messages))
+    )
+
+
+def draft_block(found: Layout) -> str:
+    """How names of the draft block's tensors begin, ``blk.4.``; empty where there is none."""
+    names = (name for name in found.tensors if name.endswith(_HEAD))
+    return next(names, "").removesuffix(_HEAD)
+
+
 def damage(model: Path) -> Spoil:
     """The perturbation of a float32 file that blinds its draft block, and nothing else.
 
     Raises CanaryError where the file has no draft block.
     """
-    for name in layout(model).tensors:
-        if name.endswith(_HEAD):
-            return Spoil(target=name, kind="rolled", detail="")
-    raise CanaryError(f"{model.name} has no draft block", evidence=[model])
+    block = draft_block(layout(model))
+    if not block:
+        raise CanaryError(f"{model.name} has no draft block", evidence=[model])
+    return Spoil(target=f"{block}{_HEAD}", kind="rolled", detail="")
 
 
 def compared(

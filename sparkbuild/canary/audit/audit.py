@@ -9,8 +9,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from sparkbuild.canary.audit.probe import Bench, Worker, prepare, probe
+from sparkbuild.canary.audit.probe import DEPTH, ONE_IN, Bench, Worker, prepare, probe
 from sparkbuild.canary.audit.records import Probe, Role, append, read, unfinished
+from sparkbuild.canary.drafts import draft_block
+from sparkbuild.canary.gguf.layout import layout
 from sparkbuild.canary.gguf.spoil import spoils
 from sparkbuild.canary.suite import LIMITS, SUITE, load_suite
 from sparkbuild.errors import CanaryError
@@ -61,20 +63,24 @@ def probes(bench: Bench) -> list[Probe]:
         "run": [bench.setup.form, bench.setup.backend, bench.setup.cache, *bench.setup.flags],
         "files": {role: sha256_file(file) for role, file in files.items() if file},
     }
-    return [
-        Probe(
-            key=digest_of({**common, "role": role, "target": spoil.target, "kind": spoil.kind})[
-                :24
-            ],
-            role=role,
-            target=spoil.target,
-            kind=spoil.kind,
-            detail=spoil.detail,
-        )
-        for role, file in files.items()
-        if file
-        for spoil in spoils(file)
-    ]
+    found = []
+    for role, file in files.items():
+        block = draft_block(layout(file)) if file else ""
+        for spoil in spoils(file) if file else ():
+            own = {"role": role, "target": spoil.target, "kind": spoil.kind}
+            drafts = bool(block) and spoil.target.startswith(block)
+            asked = {"drafts": [DEPTH, ONE_IN]} if drafts else {}
+            found.append(
+                Probe(
+                    key=digest_of({**common, **own, **asked})[:24],
+                    role=role,
+                    target=spoil.target,
+                    kind=spoil.kind,
+                    detail=spoil.detail,
+                    drafts=drafts,
+                )
+            )
+    return found
 
 
 def _check_healthy(bench: Bench) -> None:

@@ -7,14 +7,24 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from sparkbuild import process
 from sparkbuild.canary.audit.records import Probe, Role, judged
+from sparkbuild.canary.drafts import acceptance, unasked
+from sparkbuild.canary.drafts import judged as judged_drafts
 from sparkbuild.canary.gguf.spoil import Spoil, spoilt
+from sparkbuild.canary.model import Acceptance
 from sparkbuild.canary.run import Setup, canary
+from sparkbuild.canary.suite import load_suite
 from sparkbuild.errors import SmokeError
+
+DEPTH: Final = 3
+"""Of the drafts that a perturbed draft block makes: a chain shows most."""
+ONE_IN: Final = 12
+"""Of the answers, asked with drafts: one after another they take long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +43,8 @@ class Worker:
 
     def __init__(self, bench: Bench) -> None:
         self._suite, self._quick = bench.suite, bench.quick
+        self._limits = load_suite(bench.suite)[1]
+        self._healthy: Acceptance | None = None
         folder = bench.workdir / f"worker-{os.getpid()}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -52,10 +64,35 @@ class Worker:
         return self._asked(Probe(key="", role="model", target="", kind="changed", detail=""))
 
     def probe(self, wanted: Probe) -> Probe:
-        """The suite on one perturbation."""
+        """The suite on one perturbation; of the draft block's, drafts of some answers."""
+        if wanted.drafts and self._healthy is None:
+            self._healthy = self._accepted()
         spoil = Spoil(target=wanted.target, kind=wanted.kind, detail=wanted.detail)
         with spoilt(self._files[wanted.role], spoil):
-            return self._asked(wanted)
+            return self._drafted(wanted) if wanted.drafts else self._asked(wanted)
+
+    def _drafted(self, wanted: Probe) -> Probe:
+        started = time.monotonic()
+        band = next((b for b in self._limits.drafts if b.depth == DEPTH), None)
+        try:
+            found = self._accepted()
+        except SmokeError as error:
+            problems = "; ".join([error.message, *error.problems])
+            return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
+        lost = 0.0 if found == self._healthy else 1 - found.share
+        bad = band is not None and judged_drafts(found, band, "healthy").state == "failed"
+        return msgspec.structs.replace(
+            wanted,
+            missed={_DRAFTS: round(lost, 4)},
+            failed=(_DRAFTS,) if bad else (),
+            nmse={_DRAFTS: 0.0},
+            seconds=_since(started),
+        )
+
+    def _accepted(self) -> Acceptance:
+        suite, _ = load_suite(self._suite)
+        skip = unasked(suite, self._limits, one_in=ONE_IN)
+        return acceptance(self._suite, self._setup, depth=DEPTH, skip=skip)
 
     def _asked(self, wanted: Probe) -> Probe:
         started = time.monotonic()
@@ -68,6 +105,9 @@ class Worker:
         return msgspec.structs.replace(
             wanted, nmse=nmse, failed=failed, missed=missed, seconds=_since(started)
         )
+
+
+_DRAFTS: Final = "drafts"
 
 
 class _Here:

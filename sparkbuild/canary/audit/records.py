@@ -31,6 +31,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     kind: Kind
     detail: str
+    drafts: bool = False
+    """Whether it is of the draft block, which only drafts can show."""
     refused: str = ""
     """Why the server did not come up, where it did not."""
     nmse: dict[str, float | None] = msgspec.field(default_factory=dict)
