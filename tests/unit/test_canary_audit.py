@@ -17,7 +17,7 @@ from sparkbuild.canary.audit.records import Probe, append, read, unfinished
 from sparkbuild.canary.audit.summary import noticing, summarise
 from sparkbuild.canary.gguf.layout import layout
 from sparkbuild.canary.gguf.weights import weights
-from sparkbuild.canary.model import CanaryReport, Group, Item
+from sparkbuild.canary.model import Acceptance, CanaryReport, Group, Item
 from sparkbuild.canary.numbers import encode_numbers
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.suite import Bound, Limits, Numbers, Reference, Suite, encode_suite
@@ -247,6 +247,39 @@ def test_the_suite_sees_the_perturbed_copy_and_the_original_stays(
     assert results["rolled"].worst == results["changed"].worst == 0.0
     assert worker.healthy().worst == 0.0
     assert originals == [sha256_file(bench.setup.model), sha256_file(bench.setup.model)]
+
+
+def test_a_draft_block_is_asked_drafts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = bench.suite / "limits.toml"
+    limits.write_text(
+        limits.read_text() + '[[drafts]]\ndepth = 3\nhealthy = 0.8\ndamaged = 0.2\nreason = "x"\n'
+    )
+    writer = gguf.GGUFWriter(bench.setup.model, "toy")
+    for name in ("blk.1.nextn.eh_proj.weight", "blk.1.x.weight", "blk.10.x.weight"):
+        writer.add_tensor(name, np.arange(512, dtype=np.float32).reshape(2, 256))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    listed = [p for p in probes(bench) if p.role == "model" and p.kind == "scaled"]
+    assert [(p.target, p.drafts) for p in listed] == [
+        ("blk.1.nextn.eh_proj.weight", True),
+        ("blk.1.x.weight", True),
+        ("blk.10.x.weight", False),
+    ]
+    accepted = iter([90, 70, 90, 85])
+
+    def acceptance(_: Path, setup: Setup, *, depth: int, skip: object) -> Acceptance:
+        del setup, skip
+        return Acceptance(depth=depth, drafted=100, accepted=next(accepted))
+
+    monkeypatch.setattr(probe_module, "acceptance", acceptance)
+    worker = Worker(bench)
+    # The healthy block is asked once, before the first perturbation.
+    bad, same, fewer = (worker.probe(listed[0]) for _ in range(3))
+    assert (bad.changed, bad.noticed, bad.missed) == (True, True, {"drafts": 0.3})
+    assert (same.changed, same.noticed) == (False, False)
+    assert (fewer.changed, fewer.noticed, fewer.missed) == (True, False, {"drafts": 0.15})
 
 
 def test_a_server_that_does_not_come_up_has_noticed(

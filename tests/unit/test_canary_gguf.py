@@ -26,6 +26,7 @@ from sparkbuild.canary.gguf.typemap import (
     quantised_types,
 )
 from sparkbuild.canary.gguf.weights import all_weights, dequantised, nmse
+from sparkbuild.canary.train.mixing import check_complete
 from sparkbuild.errors import CanaryError, ManifestError
 from sparkbuild.files import sha256_file
 from sparkbuild.process import Finished
@@ -338,6 +339,20 @@ def test_missing_types_are_named_for_dense_and_expert_matrices(
         "no expert matrix is q4_0",
         "no expert matrix is q8_0",
     ]
+
+
+def test_a_mix_that_lacks_a_type_of_the_tree_is_refused(
+    make: Callable[..., Derived], tmp_path: Path
+) -> None:
+    header = tmp_path / "ggml/include/ggml.h"
+    header.parent.mkdir(parents=True)
+    mix = make("mix", fake_quantiser()).path
+    header.write_text("enum ggml_type {\n GGML_TYPE_F16 = 1,\n};\n")
+    check_complete(mix, tmp_path)
+    header.write_text("enum ggml_type {\n GGML_TYPE_Q4_0 = 2,\n GGML_TYPE_NEW7 = 77,\n};\n")
+    with pytest.raises(CanaryError, match="every quantised type") as caught:
+        check_complete(mix, tmp_path)
+    assert "no dense matrix is new7" in caught.value.problems
 
 
 def test_types_of_a_tree_are_its_enumeration_without_activations(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from sparkbuild.canary.audit.probe import DEPTH, ONE_IN, Bench, Worker, prepare, probe
+from sparkbuild.canary.audit.probe import ONE_IN, Bench, Worker, prepare, probe
 from sparkbuild.canary.audit.records import Probe, Role, append, read, unfinished
 from sparkbuild.canary.drafts import draft_block
 from sparkbuild.canary.gguf.layout import layout
@@ -53,7 +53,7 @@ def audit(
 def probes(bench: Bench) -> list[Probe]:
     """All perturbations, without results; keys say of what files, suite and server they are."""
     files: dict[Role, Path | None] = {"model": bench.setup.model, "vision": bench.setup.vision}
-    suite, _ = load_suite(bench.suite)
+    suite, limits = load_suite(bench.suite)
     common: dict[str, object] = {
         "suite": sha256_file(bench.suite / SUITE),
         "limits": sha256_file(bench.suite / LIMITS),
@@ -65,11 +65,11 @@ def probes(bench: Bench) -> list[Probe]:
     }
     found = []
     for role, file in files.items():
-        block = draft_block(layout(file)) if file else ""
+        block = draft_block(layout(file)) if file and limits.drafts else ""
         for spoil in spoils(file) if file else ():
             own = {"role": role, "target": spoil.target, "kind": spoil.kind}
             drafts = bool(block) and spoil.target.startswith(block)
-            asked = {"drafts": [DEPTH, ONE_IN]} if drafts else {}
+            asked = {"drafts": ONE_IN} if drafts else {}
             found.append(
                 Probe(
                     key=digest_of({**common, **own, **asked})[:24],

@@ -18,11 +18,9 @@ from sparkbuild.canary.drafts import judged as judged_drafts
 from sparkbuild.canary.gguf.spoil import Spoil, spoilt
 from sparkbuild.canary.model import Acceptance
 from sparkbuild.canary.run import Setup, canary
-from sparkbuild.canary.suite import load_suite
+from sparkbuild.canary.suite import Band, load_suite
 from sparkbuild.errors import SmokeError
 
-DEPTH: Final = 3
-"""Of the drafts that a perturbed draft block makes: a chain shows most."""
 ONE_IN: Final = 12
 """Of the answers, asked with drafts: one after another they take long."""
 
@@ -73,14 +71,13 @@ class Worker:
 
     def _drafted(self, wanted: Probe) -> Probe:
         started = time.monotonic()
-        band = next((b for b in self._limits.drafts if b.depth == DEPTH), None)
         try:
             found = self._accepted()
         except SmokeError as error:
             problems = "; ".join([error.message, *error.problems])
             return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
         lost = 0.0 if found == self._healthy else 1 - found.share
-        bad = band is not None and judged_drafts(found, band, "healthy").state == "failed"
+        bad = judged_drafts(found, self._band, "healthy").state == "failed"
         return msgspec.structs.replace(
             wanted,
             missed={_DRAFTS: round(lost, 4)},
@@ -89,10 +86,15 @@ class Worker:
             seconds=_since(started),
         )
 
+    @property
+    def _band(self) -> Band:
+        """The deepest: a chain of drafts shows most."""
+        return max(self._limits.drafts, key=lambda band: band.depth)
+
     def _accepted(self) -> Acceptance:
         suite, _ = load_suite(self._suite)
         skip = unasked(suite, self._limits, one_in=ONE_IN)
-        return acceptance(self._suite, self._setup, depth=DEPTH, skip=skip)
+        return acceptance(self._suite, self._setup, depth=self._band.depth, skip=skip)
 
     def _asked(self, wanted: Probe) -> Probe:
         started = time.monotonic()

@@ -1,6 +1,7 @@
 """``sparkbuild canary`` from the command line, against a server that knows a few numbers."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from junitparser import JUnitXml
 
-from sparkbuild.canary.catalogue import shipped
+from sparkbuild.canary.catalogue import load_catalogue, shipped
 from sparkbuild.canary.gguf.rewrite import widen
+from sparkbuild.canary.gguf.spoil import Spoil, spoilt
 from sparkbuild.canary.numbers import encode_numbers
 from sparkbuild.canary.suite import Answer, Numbers, Reference, Suite, encode_suite
 from sparkbuild.files import sha256_bytes, sha256_file
@@ -164,6 +166,32 @@ def test_an_audit_counts_what_was_noticed(
     answer = json.loads(done.stdout)
     assert (answer["share"], answer["summary"]["total"]["noticed"]) == (1.0, 2)
     assert {probe["kind"] for probe in answer["probes"]} == {"rolled", "scaled"}
+    part = ("--build", str(build), "--only", "ffn_up.* rolled")
+    assert canary(run_sparkbuild, tmp_path, data, "audit", "toy", *part, "--keep").returncode == 2
+    whole = ("--build", str(build), "--keep")
+    done = canary(run_sparkbuild, tmp_path, data, "audit", "toy", *whole)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = load_catalogue(data).canary("toy").audit
+    assert kept is not None
+    assert kept.made == kept.counted == kept.noticed > 2
+    assert canary(run_sparkbuild, tmp_path, data, "verify").returncode == 0
     done = canary(run_sparkbuild, tmp_path, data, "audit", "toy", "--build", str(build),
                   "--only", "no such tensor")  # fmt: skip
     assert done.returncode == 2
+
+
+def test_an_audit_that_misses_too_much_fails(
+    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path
+) -> None:
+    """The server takes one perturbed file for the healthy one."""
+    spoil = Spoil(target="blk.0.ffn_up.weight", kind="rolled", detail="")
+    copy = shutil.copy(tmp_path / "wide.gguf", tmp_path / "copy.gguf")
+    with spoilt(Path(copy), spoil):
+        blind = sha256_file(Path(copy))
+    change(build, sha256=[sha256_file(tmp_path / "wide.gguf"), blind])
+    argv = ("audit", "toy", "--build", str(build), "--only", "ffn_up.* (rolled|scaled)")
+    done = canary(run_sparkbuild, tmp_path, data, *argv)
+    assert done.returncode == 19
+    assert "none is recorded" in done.stdout
+    assert "50.0% noticed: 1 of 2" in done.stdout
+    assert canary(run_sparkbuild, tmp_path, data, *argv, "--least", "0.5").returncode == 0
