@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -165,14 +166,19 @@ class _Audit:
         for name, lines in self.tables:
             yield _lines(name, lines, ink)
             yield Text("")
-        if self.unnoticed:
-            table = _table("not noticed", "change", "worst NMSE", "counts", "reason")
-            for one in self.unnoticed:
-                counts = "yes" if one.counts else "no"
+        counted = [one for one in self.unnoticed if one.counts]
+        if counted:
+            table = _table("not noticed", "change", "worst NMSE", "reason")
+            for one in counted:
                 reason = one.reason or "none is recorded"
-                values = (one.name, one.detail, f"{one.nmse:.2g}", counts, reason)
+                values = (one.name, one.detail, f"{one.nmse:.2g}", reason)
                 table.add_row(*(ink.text(value) for value in values))
             yield table
+            yield Text("")
+        reasons = Counter(one.reason for one in self.unnoticed if not one.counts)
+        for reason, count in reasons.items():
+            yield item("-", ink.text(f"{count} alter nothing: {reason}"))
+        if reasons:
             yield Text("")
         total = self.total
         yield ink.text(

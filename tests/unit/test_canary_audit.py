@@ -13,7 +13,7 @@ from sparkbuild.canary.audit import probe as probe_module
 from sparkbuild.canary.audit.audit import probes
 from sparkbuild.canary.audit.probe import Bench, Worker
 from sparkbuild.canary.audit.reasons import load_reasons
-from sparkbuild.canary.audit.records import Probe, append, read, unfinished
+from sparkbuild.canary.audit.records import Probe, append, moved, read, unfinished
 from sparkbuild.canary.audit.summary import noticing, summarise
 from sparkbuild.canary.gguf.layout import layout
 from sparkbuild.canary.gguf.weights import weights
@@ -36,7 +36,8 @@ NUMBERS = encode_numbers({"r": np.log(np.full((1, 4), 0.25, np.float32))})
 
 def found(target: str, **rest: Any) -> Probe:
     values = {"key": target, "role": "model", "kind": "rolled", "detail": ""} | rest
-    return Probe(target=target, **values)
+    numbers = values.get("nmse", {})
+    return Probe(target=target, moved=moved(numbers, dict.fromkeys(numbers, 0.0)), **values)
 
 
 def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     ("nmse", "rest", "changed", "noticed"),
     [
         ({"r": 0.0, "s": 1e-12}, {}, False, False),
-        ({"r": 0.0, "s": 1e-7}, {}, True, False),
+        ({"r": 0.0, "s": 2e-7}, {}, True, False),
         ({"r": 0.0, "s": None}, {"failed": ("references",)}, True, True),
         ({"r": 0.0}, {"missed": {"words": 0.1}}, True, False),
         ({"r": 0.0}, {"missed": {"words": 0.0}}, False, False),
@@ -122,7 +123,7 @@ reason = "too small"
         found("blk.1.x", nmse={"r": 0.0}),
         found("blk.1.xy", nmse={"r": 1e-8}),
         # A reason why nothing changes does not outweigh that something did.
-        found("blk.9.y", nmse={"r": 2e-8}),
+        found("blk.9.y", nmse={"r": 2e-7}),
         found("blk.9.z", nmse={"r": 1.0}, failed=("references",)),
     ]
     summary = summarise(listed, LIMITS, load_reasons(tmp_path))
@@ -144,6 +145,15 @@ def test_a_reason_that_is_no_expression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="not valid") as caught:
         load_reasons(tmp_path)
     assert "no regular expression" in caught.value.problems[0]
+
+
+def test_what_moved_is_measured_from_the_healthy_files_own_numbers() -> None:
+    healthy = {"a": 5e-7, "b": 0.0}
+    assert moved({"a": 5e-7, "b": 0.0}, healthy) == 0.0
+    assert moved({"a": 5e-7, "b": 3e-9}, healthy) == 3e-9
+    assert moved({"a": 1e-7}, healthy) == pytest.approx(4e-7)
+    assert moved({"a": None}, healthy) is None
+    assert moved({}, healthy) == 0.0
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +41,7 @@ def audit(
     known = read(journal)
     todo = unfinished(wanted, known)
     if todo:
-        _check_healthy(bench)
+        bench = replace(bench, healthy=_healthy(bench).nmse)
     done = len(wanted) - len(todo)
     for found in _probed(bench, todo, processes):
         append(journal, found)
@@ -83,8 +84,8 @@ def probes(bench: Bench) -> list[Probe]:
     return found
 
 
-def _check_healthy(bench: Bench) -> None:
-    """Nothing can be said of perturbations where the untouched files already fail."""
+def _healthy(bench: Bench) -> Probe:
+    """The untouched files; nothing can be said of perturbations where these already fail."""
     try:
         found = Worker(bench).healthy()
     finally:
@@ -95,6 +96,7 @@ def _check_healthy(bench: Bench) -> None:
             problems=[found.refused] if found.refused else [f"{g} failed" for g in found.failed],
             next_step="run the canary itself first, and audit once it passes",
         )
+    return found
 
 
 def _probed(bench: Bench, todo: list[Probe], processes: int) -> Iterable[Probe]:

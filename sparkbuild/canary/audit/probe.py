@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from sparkbuild import process
-from sparkbuild.canary.audit.records import Probe, Role, judged
+from sparkbuild.canary.audit.records import Probe, Role, judged, moved
 from sparkbuild.canary.drafts import acceptance, unasked
 from sparkbuild.canary.drafts import judged as judged_drafts
 from sparkbuild.canary.gguf.spoil import Spoil, spoilt
@@ -34,13 +35,15 @@ class Bench:
     workdir: Path
     quick: bool = True
     """Whether the first check that notices a perturbation is enough, or all are asked."""
+    healthy: Mapping[str, float | None] = field(default_factory=dict)
+    """NMSE by reference of the files as they are: what a perturbation's are compared with."""
 
 
 class Worker:
     """Copies of the healthy files, perturbed in place and restored again and again."""
 
     def __init__(self, bench: Bench) -> None:
-        self._suite, self._quick = bench.suite, bench.quick
+        self._bench, self._suite, self._quick = bench, bench.suite, bench.quick
         self._limits = load_suite(bench.suite)[1]
         self._healthy: Acceptance | None = None
         folder = bench.workdir / f"worker-{os.getpid()}"
@@ -82,7 +85,7 @@ class Worker:
             wanted,
             missed={_DRAFTS: round(lost, 4)},
             failed=(_DRAFTS,) if bad else (),
-            nmse={_DRAFTS: 0.0},
+            moved=0.0,
             seconds=_since(started),
         )
 
@@ -105,7 +108,12 @@ class Worker:
             return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
         nmse, failed, missed = judged(report)
         return msgspec.structs.replace(
-            wanted, nmse=nmse, failed=failed, missed=missed, seconds=_since(started)
+            wanted,
+            nmse=nmse,
+            moved=moved(nmse, self._bench.healthy),
+            failed=failed,
+            missed=missed,
+            seconds=_since(started),
         )
 
 
