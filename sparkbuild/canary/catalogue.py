@@ -40,6 +40,36 @@ class Audited(Table, frozen=True, kw_only=True):
     """Of these, by a check."""
 
 
+class Compared(Table, frozen=True, kw_only=True):
+    """Reference numbers against PyTorch: NMSE to what transformers' own classes compute.
+
+    Both with the same weights, in float32 on a CPU.
+    """
+
+    compared: Annotated[int, msgspec.Meta(ge=1)]
+    """References, of all the suites of the canary."""
+    of: Annotated[int, msgspec.Meta(ge=1)]
+    longest: Annotated[int, msgspec.Meta(ge=1)]
+    """Tokens of the longest that was compared."""
+    median: Annotated[float, msgspec.Meta(ge=0)]
+    worst: Annotated[float, msgspec.Meta(ge=0)]
+    """Of those without pictures."""
+    worst_picture: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Of those with pictures, where the canary sees."""
+    transformers: str
+    torch: str
+
+
+TEXT_BOUND: Final = 1e-8
+"""NMSE that a reference may have to PyTorch's numbers. Rounding in float32 makes 2e-12 in the
+median and 2e-10 at most of 108 references; the smallest faults that an audit counts make more."""
+PICTURE_BOUND: Final = 2e-6
+"""The same of a reference with pictures. The tower is a file of float16, and with such weights
+llama.cpp's CPU code rounds activations to float16 as well, which PyTorch does not: 4e-7 at most of
+30 references. With a tower of float32 weights it is 1e-7, all of it from convolutions, whose input
+ggml has in float16 always: where PyTorch rounds that too, 9e-11 is left."""
+
+
 class Canary(Table, frozen=True, kw_only=True):
     """One model: its master (Q8_0), its vision tower, its suite's folder, its other files."""
 
@@ -59,6 +89,8 @@ class Canary(Table, frozen=True, kw_only=True):
     """All of them, those named above included."""
     audit: Audited | None = None
     """The last one of all perturbations that was kept."""
+    pytorch: Compared | None = None
+    """What the suites' numbers are to PyTorch's, when they were recorded."""
     forms: dict[str, FormRecord] = msgspec.field(default_factory=dict)
 
     def suite_of(self, form: str) -> str:
