@@ -36,6 +36,7 @@ def entry_facts(folder: Path, entry: Canary) -> dict[str, Any]:
         "drafts": entry.drafts,
         "answers": len(suite.answers),
         "references": len(suite.references),
+        "pytorch": msgspec.to_builtins(entry.pytorch),
     }
 
 

@@ -61,13 +61,13 @@ class Compared(Table, frozen=True, kw_only=True):
 
 
 TEXT_BOUND: Final = 1e-8
-"""NMSE that a reference may have to PyTorch's numbers. Rounding in float32 makes 2e-12 in the
-median and 2e-10 at most of 108 references; the smallest faults that an audit counts make more."""
+"""NMSE that a reference may have to PyTorch's numbers. Rounding in float32 made 2e-12 in the median
+and 2e-10 at most of the 78 that ship."""
 PICTURE_BOUND: Final = 2e-6
 """The same of a reference with pictures. The tower is a file of float16, and with such weights
 llama.cpp's CPU code rounds activations to float16 as well, which PyTorch does not: 4e-7 at most of
-30 references. With a tower of float32 weights it is 1e-7, all of it from convolutions, whose input
-ggml has in float16 always: where PyTorch rounds that too, 9e-11 is left."""
+the 30 that ship. With a tower of float32 weights it was 1e-7, all of it from convolutions, whose
+input ggml has in float16 always: where PyTorch rounded that too, 9e-11 was left."""
 
 
 class Canary(Table, frozen=True, kw_only=True):

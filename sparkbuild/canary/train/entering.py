@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from sparkbuild.canary.catalogue import Catalogue
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.train.exam import EXAMS
 from sparkbuild.canary.train.making import MIX_SUITE, SUITE, enter, entry_of, forms_of, make
 from sparkbuild.canary.train.mixing import PREMADE, make_premade
+from sparkbuild.canary.train.oracle import Weighed, check_numbers
 from sparkbuild.canary.train.recording import Bench, Recorded, record
 from sparkbuild.manifest import unknown_name
 
@@ -34,11 +37,12 @@ def enter_canary(
     workdir: Path,
     tell: Callable[[str], None],
 ) -> Entered:
-    """Convert, quantise, try, record and list canary ``name`` in the folder ``data``.
+    """Convert, quantise, try, record, check and list canary ``name`` in the folder ``data``.
 
     ``trained`` is what the trainer wrote, ``source`` the llama.cpp tree, ``setup`` a build's server
     (its model and tower are set here). Limits are written by hand, from measured noise: without
-    them everything is recorded and the entry refused. Raises UnknownNameError, CanaryError.
+    them everything is recorded and the entry refused; so it is where reference numbers are not
+    PyTorch's. Raises UnknownNameError, CanaryError.
     """
     if name not in EXAMS:
         raise unknown_name("canary", name, list(EXAMS), Path(__file__).with_name("exam.py"))
@@ -70,4 +74,16 @@ def enter_canary(
         made.model, exam.forms, quantiser=quantiser, folder=workdir / "forms", premade=premade
     )
     entry = entry_of(name, exam.summary, data, drafts=exam.drafts, forms=forms)
+    suites = [Weighed(suite=folder / SUITE)]
+    if "mix" in forms:
+        suites.append(Weighed(suite=folder / MIX_SUITE, model=forms["mix"].path))
+    compared = check_numbers(
+        trained,
+        made.model,
+        suites,
+        vision=made.vision,
+        workdir=workdir / "pytorch",
+        tell=tell,
+    )
+    entry = msgspec.structs.replace(entry, pytorch=compared)
     return Entered(catalogue=enter(data, entry), recorded=recorded)

@@ -131,7 +131,7 @@ def distances(
             for part in reference.prompt
             if isinstance(part, str) and part.startswith(PICTURE)
         ]
-        tokens = _tokens(reference, [token_count(one) for one in shown])
+        tokens = _tokens(reference, [token_count(picture) for picture in shown])
         if len(tokens) > longest:
             continue
         rows = model.log_probabilities(tokens, shown)[-len(reference.tokens) - 1 : -1]
@@ -241,15 +241,15 @@ def _tower(checkpoint: Path, vision: Path) -> Any:
     """The tower's class with the weights that the file has."""
     config = json.loads((checkpoint / "config.json").read_bytes())["vision_config"]
     content = Rounding(vision)(load_tensors(checkpoint), {})
-    tower = Glm5NextVisionModel(Glm5NextVisionConfig(**config)).eval()
+    tower: Any = Glm5NextVisionModel(Glm5NextVisionConfig(**config))
     tower.load_state_dict({name.removeprefix(_TOWER): value for name, value in content.items()})
-    return tower
+    return tower.eval()
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without transformers' own bar and its report on the draft block, which it does not know."""
-    told = transformers.logging
+    told: Any = transformers.logging
     level = told.get_verbosity()
     shown = told.is_progress_bar_enabled()
     told.set_verbosity_error()
