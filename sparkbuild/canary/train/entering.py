@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from sparkbuild.canary.catalogue import Catalogue
+from sparkbuild.canary.gguf.derive import Derived
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.train.exam import EXAMS
 from sparkbuild.canary.train.making import MIX_SUITE, SUITE, enter, entry_of, forms_of, make
@@ -74,16 +75,21 @@ def enter_canary(
         made.model, exam.forms, quantiser=quantiser, folder=workdir / "forms", premade=premade
     )
     entry = entry_of(name, exam.summary, data, drafts=exam.drafts, forms=forms)
-    suites = [Weighed(suite=folder / SUITE)]
-    if "mix" in forms:
-        suites.append(Weighed(suite=folder / MIX_SUITE, model=forms["mix"].path))
     compared = check_numbers(
         trained,
         made.model,
-        suites,
+        _suites(folder, forms),
         vision=made.vision,
         workdir=workdir / "pytorch",
         tell=tell,
     )
     entry = msgspec.structs.replace(entry, pytorch=compared)
     return Entered(catalogue=enter(data, entry), recorded=recorded)
+
+
+def _suites(folder: Path, forms: Mapping[str, Derived]) -> list[Weighed]:
+    """Every suite of a canary with the file whose numbers it has."""
+    found = [Weighed(suite=folder / SUITE)]
+    if "mix" in forms:
+        found.append(Weighed(suite=folder / MIX_SUITE, model=forms["mix"].path))
+    return found

@@ -113,10 +113,9 @@ def finish(writer: gguf.GGUFWriter) -> None:
     writer.close()
 
 
-@torch.no_grad()
 def round_in_place(model: Any) -> None:
     """Our own net with the weights that the files have."""
-    for weight in model.parameters():
+    for weight in model.requires_grad_(requires_grad=False).parameters():
         if weight.ndim > 1:
             weight.copy_(weight.half())
     for name, weight in model.net.named_parameters():
@@ -127,7 +126,6 @@ def round_in_place(model: Any) -> None:
                 rows[...] = eighth(rows)
 
 
-@torch.no_grad()
 def asked(model: Any, prompt: tuple[int | str, ...]) -> np.ndarray:
     """What our own net says before each token of the answer."""
     ids: list[int] = []
