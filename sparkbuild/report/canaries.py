@@ -72,7 +72,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     made: int
-    changed: int
+    counted: int
     noticed: int
     checks: dict[str, int]
 
@@ -182,7 +182,7 @@ class _Audit:
             yield Text("")
         total = self.total
         yield ink.text(
-            f"{_share(total)} noticed: {total.noticed} of {total.changed} perturbations that alter "
+            f"{_share(total)} noticed: {total.noticed} of {total.counted} perturbations that alter "
             f"what the model computes, {total.made} made",
             "bold",
         )
@@ -276,20 +276,20 @@ def wrong_items(report: CanaryReport) -> list[Item]:
 
 
 def _lines(name: str, lines: Sequence[Line], ink: Ink) -> Table:
-    table = _table(name, "made", "count", "noticed", "share", "by")
+    table = _table(name, "made", "counted", "noticed", "share", "by")
     for line in lines:
         checks = sorted(line.checks.items(), key=lambda pair: -pair[1])
         table.add_row(
             ink.text(line.name),
-            *(str(value) for value in (line.made, line.changed, line.noticed)),
-            Text(_share(line), style="" if line.noticed == line.changed else "bold yellow"),
+            *(str(value) for value in (line.made, line.counted, line.noticed)),
+            Text(_share(line), style="" if line.noticed == line.counted else "bold yellow"),
             ink.text(", ".join(f"{check} {count}" for check, count in checks), "dim"),
         )
     return table
 
 
 def _share(line: Line) -> str:
-    return f"{line.noticed / line.changed:.1%}" if line.changed else "-"
+    return f"{line.noticed / line.counted:.1%}" if line.counted else "-"
 
 
 def _is_reference(one: Item) -> bool:

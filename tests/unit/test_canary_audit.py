@@ -80,7 +80,7 @@ def test_a_summary_counts_by_tensor_by_kind_and_by_check() -> None:
         found("toy.epsilon", kind="changed", refused="exit status 1"),
     ]
     summary = summarise(listed, LIMITS)
-    assert (summary.total.made, summary.total.changed, summary.total.noticed) == (5, 5, 3)
+    assert (summary.total.made, summary.total.counted, summary.total.noticed) == (5, 5, 3)
     rows = {row.name: row for row in summary.by_tensor}
     assert rows.keys() == {"blk.attn_q.weight", "v.blk.ln1.weight", "toy.epsilon"}
     assert rows["blk.attn_q.weight"].share == 2 / 3
@@ -127,7 +127,7 @@ reason = "too small"
         found("blk.9.z", nmse={"r": 1.0}, failed=("references",)),
     ]
     summary = summarise(listed, LIMITS, load_reasons(tmp_path))
-    assert (summary.total.made, summary.total.changed, summary.total.noticed) == (5, 4, 1)
+    assert (summary.total.made, summary.total.counted, summary.total.noticed) == (5, 4, 1)
     assert [(one.probe.target, one.alters, one.reason) for one in summary.unnoticed] == [
         ("blk.9.y", True, "no graph uses it"),
         ("blk.1.xy", True, ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -43,8 +43,8 @@ class Worker:
     """Copies of the healthy files, perturbed in place and restored again and again."""
 
     def __init__(self, bench: Bench) -> None:
-        self._bench, self._suite, self._quick = bench, bench.suite, bench.quick
-        self._limits = load_suite(bench.suite)[1]
+        self._bench = bench
+        self._suite, self._limits = load_suite(bench.suite)
         self._healthy: Acceptance | None = None
         folder = bench.workdir / f"worker-{os.getpid()}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +62,8 @@ class Worker:
 
     def healthy(self) -> Probe:
         """The suite on the copies as they are."""
-        return self._asked(Probe(key="", role="model", target="", kind="changed", detail=""))
+        nothing = Probe(key="", role="model", target="", kind="changed", detail="")
+        return self._tried(nothing, self._asked)
 
     def probe(self, wanted: Probe) -> Probe:
         """The suite on one perturbation; of the draft block's, drafts of some answers."""
@@ -70,23 +71,27 @@ class Worker:
             self._healthy = self._accepted()
         spoil = Spoil(target=wanted.target, kind=wanted.kind, detail=wanted.detail)
         with spoilt(self._files[wanted.role], spoil):
-            return self._drafted(wanted) if wanted.drafts else self._asked(wanted)
+            return self._tried(wanted, self._drafted if wanted.drafts else self._asked)
 
-    def _drafted(self, wanted: Probe) -> Probe:
+    def _tried(self, wanted: Probe, ask: Callable[[Probe], Probe]) -> Probe:
+        """What ``ask`` finds; a server that does not come up is a finding too."""
         started = time.monotonic()
         try:
-            found = self._accepted()
+            found = ask(wanted)
         except SmokeError as error:
             problems = "; ".join([error.message, *error.problems])
-            return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
-        lost = 0.0 if found == self._healthy else 1 - found.share
+            found = msgspec.structs.replace(wanted, refused=problems)
+        return msgspec.structs.replace(found, seconds=round(time.monotonic() - started, 3))
+
+    def _drafted(self, wanted: Probe) -> Probe:
+        found = self._accepted()
+        same = found == self._healthy
         bad = judged_drafts(found, self._band, "healthy").state == "failed"
         return msgspec.structs.replace(
             wanted,
-            missed={_DRAFTS: round(lost, 4)},
+            missed={_DRAFTS: 0.0 if same else round(1 - found.share, 4)},
             failed=(_DRAFTS,) if bad else (),
-            moved=0.0,
-            seconds=_since(started),
+            moved=0.0 if same else None,
         )
 
     @property
@@ -95,17 +100,11 @@ class Worker:
         return max(self._limits.drafts, key=lambda band: band.depth)
 
     def _accepted(self) -> Acceptance:
-        suite, _ = load_suite(self._suite)
-        skip = unasked(suite, self._limits, one_in=ONE_IN)
-        return acceptance(self._suite, self._setup, depth=self._band.depth, skip=skip)
+        skip = unasked(self._suite, self._limits, one_in=ONE_IN)
+        return acceptance(self._bench.suite, self._setup, depth=self._band.depth, skip=skip)
 
     def _asked(self, wanted: Probe) -> Probe:
-        started = time.monotonic()
-        try:
-            report = canary(self._suite, self._setup, quick=self._quick)
-        except SmokeError as error:
-            problems = "; ".join([error.message, *error.problems])
-            return msgspec.structs.replace(wanted, refused=problems, seconds=_since(started))
+        report = canary(self._bench.suite, self._setup, quick=self._bench.quick)
         nmse, failed, missed = judged(report)
         return msgspec.structs.replace(
             wanted,
@@ -113,7 +112,6 @@ class Worker:
             moved=moved(nmse, self._bench.healthy),
             failed=failed,
             missed=missed,
-            seconds=_since(started),
         )
 
 
@@ -140,7 +138,3 @@ def probe(wanted: Probe) -> Probe:
 
 def _copied(file: Path, folder: Path) -> Path:
     return Path(shutil.copyfile(file, folder / file.name))
-
-
-def _since(started: float) -> float:
-    return round(time.monotonic() - started, 3)

@@ -19,21 +19,21 @@ _BLOCK: Final = re.compile(r"\bblk\.\d+\.")
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of tensor, or one kind of perturbation.
 
-    Of ``made`` perturbations, ``changed`` count: all but those of which it is recorded that the
+    Of ``made`` perturbations, ``counted`` are: all but those of which it is recorded that the
     perturbed model computes the same. ``noticed`` of these made a check fail; ``checks`` counts
     those by check.
     """
 
     name: str
     made: int
-    changed: int
+    counted: int
     noticed: int
     checks: dict[str, int]
 
     @property
     def share(self) -> float:
-        """Noticed of changed; 1 where nothing counts."""
-        return self.noticed / self.changed if self.changed else 1.0
+        """Noticed of counted; 1 where nothing is."""
+        return self.noticed / self.counted if self.counted else 1.0
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +125,11 @@ class _Count:
         for probe in members:
             for check in noticing(probe, self.limits):
                 checks[check] = checks.get(check, 0) + 1
-        changed = [probe for probe in members if probe.key in self.counted]
+        counted = [probe for probe in members if probe.key in self.counted]
         return Row(
             name=name,
             made=len(members),
-            changed=len(changed),
-            noticed=sum(probe.noticed for probe in changed),
+            counted=len(counted),
+            noticed=sum(probe.noticed for probe in counted),
             checks=checks,
         )

@@ -42,10 +42,10 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Perturbations that were made, that changed the function, that a check noticed."""
+    """Perturbations that were made, that alter what the canary computes, of these those noticed."""
 
     made: int
-    changed: int
+    counted: int
     noticed: int
     unnoticed: tuple[str, ...]
     """Targets and kinds of those that no check noticed, with the reasons."""
@@ -115,7 +115,7 @@ def with_audit(folder: Path, summary: Summary) -> Card:
         load_card(folder),
         audit=Audit(
             made=total.made,
-            changed=total.changed,
+            counted=total.counted,
             noticed=total.noticed,
             unnoticed=tuple(
                 f"{one.probe.target} {one.probe.kind}{f': {one.reason}' if one.reason else ''}"
@@ -185,7 +185,7 @@ def _audit(audit: Audit | None) -> str:
     if audit is None:
         return "Not done yet."
     text = (
-        f"{audit.made} perturbations, {audit.changed} changed the function, "
+        f"{audit.made} perturbations, {audit.counted} alter what it computes, "
         f"{audit.noticed} of them were noticed."
     )
     return "\n".join([text, *(f"- not noticed: {name}" for name in audit.unnoticed)])

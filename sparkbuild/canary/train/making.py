@@ -155,7 +155,7 @@ def keep_audit(
         with_audit(folder, summary)
     total = summary.total
     audited = Audited(
-        backend=backend, cache=cache, made=total.made, counted=total.changed, noticed=total.noticed
+        backend=backend, cache=cache, made=total.made, counted=total.counted, noticed=total.noticed
     )
     changes = {"audit": audited, "files": shipped(folder, data)}
     return enter(data, msgspec.structs.replace(entry, **changes))

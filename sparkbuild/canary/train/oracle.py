@@ -185,7 +185,10 @@ class _Model:
 
     def _seen(self, shown: list[NDArray[Any]]) -> Tensor:
         if self.tower is None:
-            raise CanaryError("a reference has a picture, and the canary no tower")
+            raise CanaryError(
+                "a reference has a picture, and the canary no tower",
+                next_step="train a canary that sees, or record without papers of pictures",
+            )
         patches, grids = pack(shown)
         mean, deviation = (_of_channels(values) for values in (MEAN, DEVIATION))
         pixels = ((patches.float() / 255).view(-1, 3, 1, PATCH, PATCH) - mean) / deviation

@@ -250,7 +250,7 @@ def test_an_audit_is_filled_in(first: Path, tmp_path: Path) -> None:
     card.with_audit(tmp_path, summarise(probes, limits))
     found = card.load_card(tmp_path).audit
     assert found == card.Audit(
-        made=2, changed=2, noticed=1, unnoticed=("blk.0.attn_k.weight rolled",)
+        made=2, counted=2, noticed=1, unnoticed=("blk.0.attn_k.weight rolled",)
     )
     assert "blk.0.attn_k.weight" in (tmp_path / card.PAGE).read_text()
 
