@@ -94,10 +94,13 @@ def forms_screen(made: Sequence[Made]) -> RenderableType:
 def passes_answer(results: Sequence[Result], code: int) -> dict[str, Any]:
     """Everything about every pass."""
     return {
-        "result": "failed" if code else "passed",
-        "exit_code": code,
+        **_outcome(code),
         "canaries": [{**_plain(one), "passed": one.passed} for one in results],
     }
+
+
+def _outcome(code: int) -> dict[str, Any]:
+    return {"result": "failed" if code else "passed", "exit_code": code}
 
 
 def worst_code(results: Sequence[Result]) -> int:
@@ -106,10 +109,16 @@ def worst_code(results: Sequence[Result]) -> int:
     return SmokeError.exit_code if SmokeError.exit_code in codes else next(iter(codes), 0)
 
 
-def audit_answer(name: str, summary: Summary, found: Sequence[Probe]) -> dict[str, Any]:
+def audit_answer(name: str, summary: Summary, found: Sequence[Probe], code: int) -> dict[str, Any]:
     """An audit's sums and each of its perturbations."""
-    shares = {"share": summary.total.share, "unexplained": summary.unexplained}
-    return {"canary": name, **shares, "summary": _plain(summary), "probes": _plain(list(found))}
+    return {
+        **_outcome(code),
+        "canary": name,
+        "share": summary.total.share,
+        "unexplained": summary.unexplained,
+        "summary": _plain(summary),
+        "probes": _plain(list(found)),
+    }
 
 
 def audit_screen(summary: Summary) -> RenderableType:

@@ -82,7 +82,7 @@ def audit_suite(
     if keep and (data is None or only):
         raise UsageError(
             "--keep needs --data DIR, and an audit of everything",
-            next_step="leave out --keep, or --only",
+            next_step="name --data DIR and leave out --only, or leave out --keep",
         )
     folder, catalogue = catalogue_in(data)
     entry = catalogue.canary(name)
@@ -95,10 +95,17 @@ def audit_suite(
         from sparkbuild.canary.train.making import keep_audit
 
         keep_audit(folder, entry, summary, backend=desk.backend, cache=desk.cache)
+    code = 0 if summary.total.share >= least else CanaryError.exit_code
     if as_json:
-        print_json(audit_answer(name, summary, found))
+        print_json(audit_answer(name, summary, found, code))
     screen.print(audit_screen(summary), crop=False)
-    get_current_context().exit(0 if summary.total.share >= least else CanaryError.exit_code)
+    if code:
+        screen.print(
+            f"\nexpected at least {least:.1%}: add prompts that what is listed changes, or train "
+            "the canary so that it depends on it; --least takes another share",
+            soft_wrap=True,
+        )
+    get_current_context().exit(code)
 
 
 @click.command("train")
