@@ -42,7 +42,7 @@ _FORM = click.option(
     multiple=True,
     type=click.Choice(_FORMS),
     help="Which form; may be given again. Default: what ships (q8_0), and all that the catalogue "
-    "has recorded.",
+    "has recorded; a run on the CPU also compares the numbers of f32.",
 )
 BACKEND = click.option(
     "--backend",
@@ -154,9 +154,8 @@ def derive_forms(
 @click.option(
     "--kv",
     type=click.Choice(CACHES),
-    default="f16",
-    show_default=True,
-    help="Type of the KV cache; each has bounds of its own.",
+    help="Type of the KV cache; each has bounds of its own. Default: f16; of the form f32, f32. "
+    "With f32, flash attention is off.",
 )
 @_THREADS
 @click.option(
@@ -178,7 +177,7 @@ def run_canaries(
     build: Path,
     wanted: tuple[str, ...],
     backend: str,
-    kv: str,
+    kv: str | None,
     threads: int,
     drafts: bool,
     junit: Path | None,
@@ -203,7 +202,9 @@ def run_canaries(
     entries = [catalogue.canary(name) for name in names] or list(catalogue.canaries)
     verify(folder, names=tuple(entry.name for entry in entries))
     forms = {
-        entry.name: chosen_forms(entry, cast("tuple[Form, ...]", wanted), named=bool(names))
+        entry.name: chosen_forms(
+            entry, cast("tuple[Form, ...]", wanted), named=bool(names), exact=backend == "cpu"
+        )
         for entry in entries
     }
     screen = console(stderr=as_json)
@@ -242,7 +243,7 @@ def desk_for(
     live: Live,
     *,
     backend: str = "cpu",
-    cache: str = "f16",
+    cache: str | None = None,
     threads: int = 2,
 ) -> Desk:
     """What work on canaries has in hand; ``backend`` and ``cache`` as their options have them."""
@@ -258,6 +259,6 @@ def desk_for(
         root=workspace.canaries,
         live=live,
         backend=cast("Backend", backend),
-        cache=cast("CacheType", cache),
+        cache=cast("CacheType | None", cache),
         threads=threads,
     )

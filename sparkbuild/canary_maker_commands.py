@@ -94,7 +94,8 @@ def audit_suite(
     if keep:
         from sparkbuild.canary.train.making import keep_audit
 
-        keep_audit(folder, entry, summary, backend=desk.backend, cache=desk.cache)
+        cache = desk.cache_of("f32")
+        keep_audit(folder, entry, summary, backend=desk.backend, cache=cache)
     code = 0 if summary.total.share >= least else CanaryError.exit_code
     if as_json:
         print_json(audit_answer(name, summary, found, code))

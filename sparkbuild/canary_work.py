@@ -36,6 +36,8 @@ from sparkbuild.stages import failure_of
 DRAFTS: Final = "drafts"
 _DRAFTED: Final[Form] = "f32"
 """The form that a draft block is damaged in, so both heads are asked in it."""
+_SERVED: Final[CacheType] = "f16"
+"""llama-server's own type of cache; drafts are asked with it, whatever the form is."""
 _T = TypeVar("_T")
 
 
@@ -49,8 +51,13 @@ class Desk:
     """Below it one folder for each canary."""
     live: Live
     backend: Backend = "cpu"
-    cache: CacheType = "f16"
+    cache: CacheType | None = None
+    """For every form; by default each has its own."""
     threads: int = 2
+
+    def cache_of(self, form: Form) -> CacheType:
+        """The cache's type for a form: of float32 weights float32, of others what is served."""
+        return self.cache or ("f32" if form == forms.EXACT else _SERVED)
 
     def place(self, entry: Canary) -> Place:
         """Where a canary's things lie."""
@@ -87,14 +94,16 @@ class _Findings:
         return frozenset(one.name for ran in self.ran for one in ran.report.items if not one.passed)
 
 
-def chosen_forms(entry: Canary, wanted: Sequence[Form], *, named: bool) -> tuple[Form, ...]:
-    """The forms to run: the usual ones where none is asked for.
+def chosen_forms(
+    entry: Canary, wanted: Sequence[Form], *, named: bool, exact: bool = False
+) -> tuple[Form, ...]:
+    """The forms to run: the usual ones where none is asked for, ``exact`` as ``usual`` has it.
 
     Of canaries that were not named, forms that they do not have are left out. Raises UsageError for
     one that was.
     """
     if not wanted:
-        return forms.usual(entry)
+        return forms.usual(entry, exact=exact)
     have = forms.possible(entry)
     lacking = [form for form in wanted if form not in have]
     if lacking and named:
@@ -159,7 +168,8 @@ def audit_canary(
         started = time.monotonic()
         files = _files(desk, entry, "f32", place)
         flags = forms.backend_flags(desk.programs.server, desk.backend)
-        setup = _setup(desk, place, files, "f32", flags, place.log("audit"))
+        cache = desk.cache_of(forms.EXACT)
+        setup = _setup(desk, place, files, "f32", flags, place.log("audit"), cache=cache)
 
         def told(probe: Probe, done: int, of: int) -> None:
             live.progress(done, of, f"{probe.target} {probe.kind}")
@@ -203,10 +213,11 @@ def _pass(
 ) -> tuple[Ran, str, bool]:
     folder = desk.data / entry.suite_of(form)
     suite, limits = load_suite(folder)
-    bound = limits.bound(backend=desk.backend, cache=desk.cache, form=form)
+    cache, answers = desk.cache_of(form), form != forms.EXACT
+    bound = limits.bound(backend=desk.backend, cache=cache, form=form)
     desk.live.progress(0, 0, f"making {form}")
     files = _files(desk, entry, form, place)
-    total = len(suite.references) + 1 + len(suite.answers)
+    total = len(suite.references) + 1 + (len(suite.answers) if answers else 0)
     done: list[Item] = []
 
     def told(one: Item) -> None:
@@ -215,8 +226,9 @@ def _pass(
         text = f"{one.group}: {one.name}"
         desk.live.progress(len(done), total, f"{wrong} wrong, {text}" if wrong else text)
 
-    log = place.log("run", form, desk.backend, desk.cache)
-    report = canary(folder, _setup(desk, place, files, form, flags, log), on_item=told)
+    log = place.log("run", form, desk.backend, cache)
+    setup = _setup(desk, place, files, form, flags, log, cache=cache)
+    report = canary(folder, setup, on_item=told, answers=answers)
     right = sum(one.passed for one in report.items)
     summary = (
         f"{right}/{len(report.items)} right, {files.model.how}, loaded in "
@@ -247,7 +259,8 @@ def _drafts(
                 desk.live.progress(done, of, f"depth {depth}, {head} head: {answer}")
 
             log = place.log(DRAFTS, head, str(depth))
-            setup = _setup(desk, place, files, _DRAFTED, flags, log, model=model)
+            cache = desk.cache or _SERVED
+            setup = _setup(desk, place, files, _DRAFTED, flags, log, cache=cache, model=model)
             return acceptance(folder, setup, depth=depth, skip=skip, on_answer=told)
 
         def measure(head: Head, depth: int) -> Acceptance:
@@ -275,6 +288,7 @@ def _setup(
     flags: tuple[str, ...],
     log: Path,
     *,
+    cache: CacheType,
     model: Path | None = None,
 ) -> Setup:
     return Setup(
@@ -283,7 +297,7 @@ def _setup(
         vision=files.vision,
         form=form,
         backend=desk.backend,
-        cache=desk.cache,
+        cache=cache,
         scratch=place.scratch,
         log=log,
         flags=flags,

@@ -9,7 +9,8 @@ import msgspec
 Backend = Literal["cpu", "cuda"]
 """Where the layers are computed; bounds of healthy noise differ."""
 CacheType = Literal["f32", "f16", "q8_0"]
-"""llama-server's ``--cache-type-k`` and ``--cache-type-v``."""
+"""llama-server's ``--cache-type-k`` and ``--cache-type-v``. ``f32`` goes with flash attention off:
+that multiplies in float16, whatever the cache's type is."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,10 +50,12 @@ def canary(
     *,
     on_item: Callable[[Item], None] = lambda _: None,
     quick: bool = False,
+    answers: bool = True,
 ) -> CanaryReport:
     """Run the suite in ``folder``; a report, whatever the answers are.
 
     ``quick`` stops at the first reference that fails, and asks questions only where none did.
+    Without ``answers`` numbers are all that is asked for.
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
     is not as recorded, SmokeError where the server does not come up.
     """
@@ -72,7 +74,7 @@ def canary(
         loaded = time.monotonic()
         asker = Asker(server, suite, pictures, numbers, bound, on_item)
         items = asker.references(quick=quick)
-        if not quick or all(item.passed for item in items):
+        if answers and (not quick or all(item.passed for item in items)):
             items += asker.answers(SLOTS)
         ended = time.monotonic()
     return CanaryReport(
@@ -91,12 +93,14 @@ def flags(setup: Setup, suite: Suite) -> list[str]:
     """llama-server's arguments: a context for each slot, no draft, no cache of earlier prompts."""
     vision = ["--mmproj", str(setup.vision)] if setup.vision else []
     layers = "99" if setup.backend == "cuda" else "0"
+    exact = ["--flash-attn", "off"] if setup.cache == "f32" else []
     return [
         *vision,
         *("--ctx-size", str(SLOTS * _rounded(suite.context)), "--parallel", str(SLOTS)),
         *("--batch-size", str(_BATCH), "--ubatch-size", str(_BATCH)),
         *("--threads", str(setup.threads), "--threads-batch", str(setup.threads)),
         *("--cache-type-k", setup.cache, "--cache-type-v", setup.cache),
+        *exact,
         *("--n-gpu-layers", layers, "--fit", "off", "--cache-ram", "0"),
         *("--offline", "--no-webui", "--log-colors", "off"),
         *setup.flags,

@@ -198,9 +198,9 @@ def _table(*columns: str) -> Table:
 def _groups(ran: Sequence[Ran], ink: Ink) -> Table:
     """Groups downwards, forms across, numbers and times last."""
     first = ran[0].report
-    table = _table(f"{first.backend}, KV {first.cache}")
+    table = _table(first.backend)
     for one in ran:
-        table.add_column(one.report.form, overflow="fold")
+        table.add_column(f"{one.report.form}, KV {one.report.cache}", overflow="fold")
     names = dict.fromkeys(group.name for one in ran for group in one.report.groups)
     for name in names:
         cells = [{group.name: group for group in one.report.groups}.get(name) for one in ran]

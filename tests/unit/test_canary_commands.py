@@ -180,6 +180,7 @@ def test_forms_are_those_asked_for_that_a_canary_has() -> None:
     plain, mixed = entry(), entry(forms={"mix": FormRecord(), "f16": FormRecord()})
     assert chosen_forms(plain, (), named=True) == ("q8_0",)
     assert chosen_forms(mixed, (), named=False) == ("f16", "q8_0", "mix")
+    assert chosen_forms(plain, (), named=True, exact=True) == ("f32", "q8_0")
     assert chosen_forms(plain, ("mix", "f32", "f32"), named=False) == ("f32",)
     assert chosen_forms(mixed, ("mix",), named=True) == ("mix",)
     with pytest.raises(UsageError, match="toy has no form mix"):

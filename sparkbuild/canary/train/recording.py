@@ -156,14 +156,13 @@ def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]
         references=(),
         numbers=Numbers(file="none", sha256="0" * 64),
     )
-    exact = replace(setup, flags=(*setup.flags, "--flash-attn", "off"))
     with running(
-        exact.executable,
-        flags(exact, suite_like),
-        model=exact.model,
-        scratch=exact.scratch,
-        log=exact.log,
-        limits=exact.patience,
+        setup.executable,
+        flags(setup, suite_like),
+        model=setup.model,
+        scratch=setup.scratch,
+        log=setup.log,
+        limits=setup.patience,
     ) as server:
         api = Api(server.client)
         for question, _, wanted in entries:

@@ -115,16 +115,25 @@ def test_a_healthy_build_passes_in_both_forms_and_with_drafts(
     run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path
 ) -> None:
     junit = tmp_path / "out/canaries.xml"
-    done = canary(run_sparkbuild, tmp_path, data, "run", "--form", "q8_0", "--form", "f32",
+    done = canary(run_sparkbuild, tmp_path, data, "run",
                   "--build", str(build), "--json", "--junit", str(junit))  # fmt: skip
     assert done.returncode == 0, done.stderr
     (toy,) = json.loads(done.stdout)["canaries"]
-    assert [ran["report"]["form"] for ran in toy["ran"]] == ["q8_0", "f32"]
+    ran = [one["report"] for one in toy["ran"]]
+    # Float32 is for numbers; what is said is asked of what is served.
+    assert [(one["form"], one["cache"], len(one["items"])) for one in ran] == [
+        ("f32", "f32", 2), ("q8_0", "f16", 3),
+    ]  # fmt: skip
+    logs = [
+        tmp_path / "work/canaries/toy/logs" / f"run-{f}.log"
+        for f in ("f32-cpu-f32", "q8_0-cpu-f16")
+    ]
+    assert ["--flash-attn off" in log.read_text() for log in logs] == [True, False]
     assert [(c["head"], c["state"], c["share"]) for c in toy["drafts"]] == [
         ("healthy", "passed", 1.0), ("damaged", "passed", 0.0),
     ]  # fmt: skip
     suites = JUnitXml.fromfile(str(junit))
-    assert (suites.tests, suites.failures) == (2 * (3 + 2) + 2, 0)
+    assert (suites.tests, suites.failures) == ((3 + 2) + (2 + 1) + 2, 0)
     place = tmp_path / "work/canaries/toy"
     assert sorted(entry.name for entry in place.iterdir()) == ["forms", "logs"]
 
