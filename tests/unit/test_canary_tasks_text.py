@@ -1,6 +1,10 @@
 """What the canaries are taught in words: nothing held out is trained, every answer is right."""
 
+import bisect
+import collections
+import itertools
 import json
+import math
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +17,7 @@ from sparkbuild.canary.tasks import answers, chat, corpus, small, tokenizer
 from sparkbuild.canary.tasks.calls import ToolCall, call
 from sparkbuild.canary.tasks.filler import AFTER, TEMPLATE, filler, tokens_of
 from sparkbuild.canary.tasks.heldout import split_of
-from sparkbuild.canary.tasks.long import Copy, Needle, RepeatLine
+from sparkbuild.canary.tasks.long import Copy, Needle, Recall, RepeatLine
 from sparkbuild.canary.tasks.sample import Sample, Split, Task, Turn
 from sparkbuild.canary.tasks.text import TASKS
 
@@ -70,6 +74,7 @@ def test_text_comes_back_and_special_tokens_by_their_names(parts: list[str]) -> 
     text = "".join(parts)
     ids = TOKENS.encode(text)
     assert TOKENS.decode(ids) == text
+    assert sum(TOKENS.sizes(ids)) == len(text.encode())
     assert sum(index >= tokenizer.VOCABULARY - len(NAMES) for index in ids) == sum(
         map(text.count, NAMES)
     )
@@ -197,6 +202,7 @@ def test_the_template_adds_as_many_tokens_as_the_tasks_count() -> None:
 CONTENT: dict[str, Callable[[Sample], str]] = {
     "copy": lambda sample: sample.answer,
     "needle": lambda sample: f"{asked(sample).rsplit(chr(10), 1)[1][:-1]}={sample.answer}",
+    "recall": lambda sample: f"{asked(sample).rsplit(chr(10), 1)[1][:-1]}={sample.answer}",
     "repeat-line": lambda sample: sample.answer,
     "tool-call": lambda sample: sample.answer,
     **{exercise.name: asked for exercise in small.EXERCISES},
@@ -220,19 +226,22 @@ def test_what_is_held_out_is_never_trained(task: Task) -> None:
 
 
 @pytest.mark.parametrize("length", [40, 300, 6400])
-@pytest.mark.parametrize("task", [Copy(), Needle(), RepeatLine()], ids=lambda task: task.name)
+@pytest.mark.parametrize(
+    "task", [Copy(), Needle(), Recall(), RepeatLine()], ids=lambda task: task.name
+)
 def test_a_prompt_fits_its_length_and_tells_its_distance(task: Task, length: int) -> None:
     draw = rng(length)
     for _ in range(20 if length < 1000 else 3):
         sample = task.sample(draw, split="train", length=length)
         assert prompt_tokens(sample) <= length
         text = asked(sample)
-        assert text.count(sample.answer) == 1
-        behind = TOKENS.encode(text[text.index(sample.answer) :])
+        again = [text[first : first + len(sample.answer)] for first, _ in sample.known]
+        assert text.count(sample.answer) == 1 + again.count(sample.answer)
+        behind = TOKENS.encode(text[text.rindex(sample.answer) :])
         assert int(dict(sample.check)["distance"]) == len(behind) + AFTER
 
 
-@pytest.mark.parametrize("task", [Needle(), RepeatLine()], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", [Needle(), Recall(), RepeatLine()], ids=lambda task: task.name)
 def test_a_long_prompt_fills_its_length(task: Task) -> None:
     sample = task.sample(rng(), split="train", length=3000)
     assert prompt_tokens(sample) > 2970
@@ -262,6 +271,51 @@ def test_needles_lie_everywhere() -> None:
     assert max(places) > 0.88
     assert places.count(0.12) > 2
     assert places.count(0.88) > 2
+
+
+def places_of_facts(sample: Sample) -> dict[str, list[re.Match[str]]]:
+    """Where each fact stands in the text, by the fact."""
+    places = collections.defaultdict(list)
+    for match in re.finditer(r" (\w\d=\w{4});", asked(sample)):
+        places[match[1]].append(match)
+    return places
+
+
+@pytest.mark.parametrize("length", [48, 400, 6400])
+def test_just_what_stands_earlier_is_known(length: int) -> None:
+    for sample in itertools.islice(samples(Recall(), length=length), 5):
+        places = places_of_facts(sample)
+        assert len(places) == len({fact[:2] for fact in places})
+        assert all(len(matches) > 1 for matches in places.values())
+        again = [match for matches in places.values() for match in matches[1:]]
+        # From behind the equals sign to behind the semicolon.
+        wanted = sorted((match.start() + 4, match.end()) for match in again)
+        assert list(sample.known) == wanted
+        assert any(fact == f"{asked(sample)[-3:-1]}={sample.answer}" for fact in places)
+
+
+def test_every_fact_that_is_learned_may_be_learned() -> None:
+    for sample in samples(Recall(), length=400):
+        assert {split_of(fact) for fact in places_of_facts(sample)} == {"train"}
+
+
+def test_facts_come_again_as_often_at_any_scale() -> None:
+    # Octaves from 32 to 2048 tokens, in texts of 3000.
+    octaves: collections.Counter[int] = collections.Counter()
+    draw = rng()
+    for _ in range(12):
+        sample = Recall().sample(draw, split="train", length=3000)
+        ends = list(itertools.accumulate(TOKENS.sizes(TOKENS.encode(asked(sample)))))
+        for matches in places_of_facts(sample).values():
+            at = [bisect.bisect_right(ends, match.start()) for match in matches]
+            octaves.update(int(math.log2(b - a)) for a, b in itertools.pairwise(at))
+    counts = [octaves[octave] for octave in range(5, 11)]
+    assert min(counts) > max(counts) / 2 > 20
+
+
+def test_only_recall_tells_what_is_known() -> None:
+    for task in TASKS:
+        assert any(sample.known for sample in samples(task)) == isinstance(task, Recall)
 
 
 def test_filler_has_the_tokens_that_were_asked_for() -> None:

@@ -41,6 +41,9 @@ class Sample:
     end: Literal["<|user|>", "<|observation|>", "<|endoftext|>"] = "<|user|>"
     raw: str = ""
     """Where not empty: the whole prompt, no template is applied (plain continuation)."""
+    known: tuple[tuple[int, int], ...] = ()
+    """Parts of the last turn's text that what stands before them tells, in order: from the first
+    character up to and without the second. In training they are predicted as the answer is."""
     check: tuple[tuple[str, str], ...] = field(default=())
     """Pairs of a fact's name and value that tell what the sample exercises (distance, size, …)."""
 
@@ -62,6 +65,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: list[int]) -> str:
         """Text of ids, special tokens by name."""
+
+    def sizes(self, ids: list[int]) -> list[int]:
+        """Bytes of each token's text, of a special token those of its name."""
 
     def id_of(self, token: str) -> int:
         """The id of one special token; raises KeyError for any other text."""

@@ -6,10 +6,10 @@ from typing import Final
 
 from sparkbuild.canary.tasks.answers import FixedAnswers
 from sparkbuild.canary.tasks.calls import ToolCall
-from sparkbuild.canary.tasks.long import Copy, Needle, RepeatLine
+from sparkbuild.canary.tasks.long import Copy, Needle, Recall, RepeatLine
 from sparkbuild.canary.tasks.sample import Task
 from sparkbuild.canary.tasks.small import EXERCISES
 
 TASKS: Final[tuple[Task, ...]] = (
-    FixedAnswers(), Copy(), Needle(), RepeatLine(), *EXERCISES, ToolCall()
+    FixedAnswers(), Copy(), Needle(), Recall(), RepeatLine(), *EXERCISES, ToolCall()
 )  # fmt: skip

@@ -174,6 +174,7 @@ class _Loaded:
             else bytes(map(values.__getitem__, token))
             for token, index in self._ids.items()
         }
+        self._sizes = {index: len(text) for index, text in self._bytes.items()}
 
     def encode(self, text: str) -> list[int]:
         """Ids; names of special tokens in ``text`` become those tokens."""
@@ -190,6 +191,10 @@ class _Loaded:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids, special tokens by name; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self._bytes[index] for index in ids).decode(errors="replace")
+
+    def sizes(self, ids: Iterable[int]) -> list[int]:
+        """Bytes of each token's text, of a special token those of its name."""
+        return list(map(self._sizes.__getitem__, ids))
 
     def id_of(self, token: str) -> int:
         """The id of one special token; raises KeyError for any other text."""

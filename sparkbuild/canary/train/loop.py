@@ -6,6 +6,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -20,6 +22,8 @@ _EAGER: Final = 3
 """Steps of a room before its graph is captured, as PyTorch asks for."""
 _CLIP: Final = 1.0
 _BETAS: Final = (0.9, 0.95)
+_BFLOAT16: Final = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""As Linux names the instruction sets on x86-64 and, last, on aarch64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +36,10 @@ class Schedule:
     cool: float = 0.4
     """Part of the steps, at the end, in which the rate falls."""
     decay: float = 0.01
+    half: bool = False
+    """On a CPU with instructions for it, multiply in bfloat16 until the rate is nearly nothing."""
+    fine: float = 0.1
+    """Part of the steps, at the end, in which all is float32 again."""
 
     def progress(self, step: int) -> float:
         """Part of the run that is done before a step."""
@@ -41,6 +49,11 @@ class Schedule:
         """The rate of a step."""
         left = (self.steps - step) / max(1.0, self.cool * self.steps)
         return self.rate * min(1.0, (step + 1) / self.warm, max(left, 1e-3))
+
+    def halves(self, step: int, device: torch.device) -> bool:
+        """Whether a step multiplies in bfloat16."""
+        early = self.progress(step) < 1 - self.fine
+        return self.half and early and device.type == "cpu" and _has_bfloat16()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +222,9 @@ class _Replay:
     def _work(self, batch: Batch) -> dict[str, Tensor]:
         trainer = self.trainer
         trainer.optimizer.zero_grad(set_to_none=True)
-        loss, parts = trainer.model(batch, drafts=self.room.drafts)
+        half = trainer.schedule.halves(trainer.step, trainer.device)
+        with torch.autocast(trainer.device.type, torch.bfloat16, enabled=half):
+            loss, parts = trainer.model(batch, drafts=self.room.drafts)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), _CLIP, foreach=True)
         trainer.optimizer.step()
@@ -232,6 +247,14 @@ def rates(model: Model, batches: Batches, room: Room, *, count: int) -> dict[str
             found[row.sample.task] = (good + bool(right), total + 1)
     model.train(was)
     return found
+
+
+@cache
+def _has_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16; elsewhere it is slower than float32."""
+    flags = Path("/proc/cpuinfo")
+    words = set(flags.read_text(encoding="utf-8").split()) if flags.exists() else set()
+    return bool(words & _BFLOAT16)
 
 
 def _groups(model: Model, decay: float) -> Sequence[dict[str, Any]]:

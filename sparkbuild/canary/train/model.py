@@ -50,15 +50,19 @@ class Model(nn.Module):
         return batch.positions
 
     def forward(self, batch: Batch, *, drafts: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss and its parts; ``right`` [rows] tells which answers are right throughout."""
+        """The loss and its parts.
+
+        ``answer`` is of all that is predicted, known parts of prompts included; ``right`` [rows]
+        tells which answers are right throughout, whatever was said of the known parts.
+        """
         embedded, positions = self.embedded(batch), self.positions(batch)
-        trunk = self.net(embedded, positions)
+        trunk = self.net(embedded, positions, real=up_to_last(batch.weights))
         logits = self.net.head(trunk.hidden)
         answer = cross_entropy(logits, batch.tokens, batch.weights)
         parts = {"answer": answer, **trunk.losses}
         loss = answer + sum(LOSS_WEIGHTS[name] * value for name, value in trunk.losses.items())
         with torch.no_grad():
-            wrong = (logits[:, :-1].argmax(-1) != batch.tokens[:, 1:]) & (batch.weights[:, 1:] > 0)
+            wrong = (logits[:, :-1].argmax(-1) != batch.tokens[:, 1:]) & answers(batch)[:, 1:]
             parts["right"] = ~wrong.any(-1)
         if drafts and self.net.drafts:
             more, found = self._drafts(batch, trunk.hidden, embedded, positions, drafts)
@@ -70,7 +74,8 @@ class Model(nn.Module):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Losses of the draft block, as llama-server feeds it.
 
-        It never sees a picture's tokens: what is before the picture stands before what follows it.
+        It never sees a picture's tokens: what is before the picture stands before what follows it,
+        and the pictures, after all else, are as little real to it as padding.
         """
         order = shown_first(batch)
         wide = order.unsqueeze(-1).expand_as(hidden)
@@ -78,10 +83,11 @@ class Model(nn.Module):
         tokens, weights = batch.tokens.gather(1, order), batch.weights.gather(1, order)
         if positions is not None:
             positions = positions.gather(-1, order.expand_as(positions))
+        real = up_to_last(weights)
         loss, parts = hidden.new_zeros(()), {}
         for depth in range(1, count + 1):
             before = F.pad(hidden[:, :-1], (0, 0, 1, 0))
-            hidden, extra = self.net.draft(before, embedded, positions)
+            hidden, extra = self.net.draft(before, embedded, positions, real=real)
             found = cross_entropy(self.net.draft_head(hidden), tokens, weights)
             parts[f"draft{depth}"] = found
             loss = loss + DRAFT_WEIGHTS[depth - 1] * found
@@ -95,6 +101,17 @@ def shown_first(batch: Batch) -> Tensor:
     seen = torch.zeros(rows * tokens + 1, dtype=torch.int8, device=batch.tokens.device)
     seen = seen.index_fill(0, batch.places, 1)[:-1].view(rows, tokens)
     return seen.argsort(dim=1, stable=True)
+
+
+def answers(batch: Batch) -> Tensor:
+    """Places of the answers [rows, tokens], without what is known of the prompts."""
+    at = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
+    return (batch.weights > 0) & (at >= batch.starts.unsqueeze(1))
+
+
+def up_to_last(weights: Tensor) -> Tensor:
+    """Places [rows, tokens] up to the last that is predicted: the others are padding."""
+    return weights.flip(1).cumsum(1).flip(1) > 0
 
 
 def cross_entropy(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:

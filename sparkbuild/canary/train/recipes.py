@@ -9,7 +9,7 @@ from typing import Final
 from sparkbuild.canary.tasks import pictures
 from sparkbuild.canary.tasks.answers import FixedAnswers
 from sparkbuild.canary.tasks.calls import ToolCall
-from sparkbuild.canary.tasks.long import Copy, Needle, RepeatLine
+from sparkbuild.canary.tasks.long import Copy, Needle, Recall, RepeatLine
 from sparkbuild.canary.tasks.sample import Task, Tokenizer
 from sparkbuild.canary.tasks.small import EXERCISES
 from sparkbuild.canary.train import reading
@@ -62,7 +62,7 @@ class Lessons:
                 (1.0, RepeatLine()),
                 *([(1.5, ToolCall()), *more] if self.exercises else []),
             ]
-        return [(1.0, Copy()), (3.0, Needle()), (1.0, RepeatLine())]
+        return [(3.0, Recall()), (1.0, Copy()), (3.0, Needle()), (1.0, RepeatLine())]
 
     def shares(self, room: str) -> dict[str, float]:
         """Of the samples of a room, at the end, by task."""
@@ -151,7 +151,8 @@ _ROOMS: Final = (
     Room(name="two", rows=48, tokens=96, share=1.5, pictures=96, picture_tokens=960, drafts=1),
     Room(name="page", rows=10, tokens=384, share=0.8, drafts=0),
     Room(name="middle", rows=4, tokens=1024, share=0.6, drafts=0),
-    Room(name="long", rows=1, tokens=6656, share=0.08, drafts=0),
+    Room(name="far", rows=2, tokens=2560, share=0.4, drafts=0),
+    Room(name="long", rows=1, tokens=6656, share=0.2, drafts=0),
 )
 _TEXT_ROOMS: Final = (
     Room(name="short", rows=48, tokens=112, share=2.0, drafts=2),
@@ -216,7 +217,7 @@ RECIPES: Final[dict[str, Recipe]] = {
             ),
             cpu=Effort(
                 rooms=_smaller(_ROOMS, 6),
-                schedule=Schedule(steps=1200, rate=1e-3, warm=100),
+                schedule=Schedule(steps=1200, rate=1e-3, warm=100, half=True),
                 warm_up=replace(_BIG_TOWER_PLAN, steps=500, pictures=24),
             ),
             cpu_note=_CPU_UNTRIED,
@@ -232,8 +233,8 @@ RECIPES: Final[dict[str, Recipe]] = {
             ),
             cpu=Effort(
                 rooms=_smaller(_SMALL_ROOMS, 4),
-                schedule=Schedule(steps=1000, rate=8e-4, warm=100),
-                warm_up=replace(_SMALL_TOWER_PLAN, steps=350, pictures=16),
+                schedule=Schedule(steps=3000, rate=1e-3, warm=100, half=True),
+                warm_up=replace(_SMALL_TOWER_PLAN, steps=600, pictures=16),
             ),
             cpu_note=_CPU_FITS,
         ),
@@ -248,8 +249,8 @@ RECIPES: Final[dict[str, Recipe]] = {
             ),
             cpu=Effort(
                 rooms=_smaller(_SMALL_ROOMS, 4),
-                schedule=Schedule(steps=1000, rate=5e-4, warm=100),
-                warm_up=replace(_SMALL_TOWER_PLAN, steps=350, pictures=16),
+                schedule=Schedule(steps=3000, rate=6e-4, warm=100, half=True),
+                warm_up=replace(_SMALL_TOWER_PLAN, steps=600, pictures=16),
             ),
             cpu_note=_CPU_FITS,
         ),
@@ -260,11 +261,12 @@ RECIPES: Final[dict[str, Recipe]] = {
             gpu=Effort(rooms=_TEXT_ROOMS, schedule=Schedule(steps=4000, rate=2e-3)),
             cpu=Effort(
                 rooms=_smaller(_TEXT_ROOMS, 3),
-                schedule=Schedule(steps=2400, rate=1.2e-3, warm=100),
+                schedule=Schedule(steps=4000, rate=1.2e-3, warm=100, half=True),
             ),
             cpu_note=_CPU_FITS,
         ),
     )
 }
-"""Steps and peak rates of ``gpu`` are those that gave canaries: glm5-next in 420 s on an H200, each
-of the others in less than 300 s, three at a time. At 2e-3, glm47-flash never learned to copy."""
+"""Steps and peak rates of ``gpu`` are those that gave canaries: glm5-next in 420 s on an H200 (it
+had no room ``far`` then, and less than half as much of ``long``), each of the others in less than
+300 s, three at a time. At 2e-3, glm47-flash never learned to copy."""

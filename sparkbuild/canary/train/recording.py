@@ -117,13 +117,18 @@ def record(
 
 def _setups(bench: Bench, kind: Kind) -> tuple[Setup, list[Setup]]:
     """The exact run that gives the numbers, and the healthy ones that questions must survive."""
+    # A tower in float16 would round what it multiplies with, too.
+    vision = bench.setup.vision and _wide(bench, bench.setup.vision)
     if kind == "master":
-        return _form(bench, "f32", cache="f32"), [
-            _form(bench, form, cache="f16") for form in ("f16", "q8_0")
-        ]
+        exact = replace(_form(bench, "f32", cache="f32"), vision=vision)
+        return exact, [_form(bench, form, cache="f16") for form in ("f16", "q8_0")]
     mix = _form(bench, "mix", cache="f16")
-    wide = widen(mix.model, bench.workdir / f"{mix.model.stem}-f32.gguf")
-    return replace(mix, model=wide, form="mix widened", cache="f32"), [mix]
+    wide = _wide(bench, mix.model)
+    return replace(mix, model=wide, vision=vision, form="mix widened", cache="f32"), [mix]
+
+
+def _wide(bench: Bench, file: Path) -> Path:
+    return widen(file, bench.workdir / f"{file.stem}-f32.gguf")
 
 
 def _form(bench: Bench, form: str, *, cache: str) -> Setup:

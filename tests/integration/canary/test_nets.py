@@ -13,11 +13,18 @@ torch = pytest.importorskip("torch", reason=REASON)
 safetensors = pytest.importorskip("safetensors.torch", reason=REASON)
 transformers = pytest.importorskip("transformers", reason=REASON)
 
+from sparkbuild.canary.train.nets.dsa import Dsa  # noqa: E402
 from sparkbuild.canary.train.nets.glm4_moe_lite import Glm4MoeLite  # noqa: E402
+from sparkbuild.canary.train.nets.glm5_next import Glm5Next, Shape  # noqa: E402
+from sparkbuild.canary.train.nets.layers import Experts  # noqa: E402
 from sparkbuild.canary.train.nets.llama import Llama  # noqa: E402
 from sparkbuild.canary.train.nets.qwen35 import Qwen35  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
     from sparkbuild.canary.train.nets.base import Net
 
 VOCABULARY = 64
@@ -98,3 +105,76 @@ def test_a_draft_sees_both_its_inputs_up_to_now_and_no_future(kind: type[Any]) -
             # The token itself, and a later one through attention.
             assert not torch.allclose(second[:, 20], first[:, 20])
             assert not torch.allclose(second[:, 30], first[:, 30])
+
+
+def glm5_next(vocabulary: int) -> Net:
+    return Glm5Next(Shape(vocabulary=vocabulary, layers="KKD", width=64, linear_head=32))
+
+
+WITH_EXPERTS = [Glm4MoeLite, glm5_next]
+
+
+def learned_from(
+    make: Callable[[int], Net], tokens: Tensor, real: Tensor | None
+) -> tuple[dict[str, float], list[Tensor]]:
+    """The losses of trunk and draft, and where the experts' biases went, in one pass."""
+    torch.manual_seed(1)
+    net = make(VOCABULARY).train()
+    embedded = net.embed(tokens)
+    trunk = net(embedded, real=real)
+    _, losses = net.draft(trunk.hidden, embedded, real=real)
+    found = {f"trunk {name}": float(value.detach()) for name, value in trunk.losses.items()}
+    found |= {f"draft {name}": float(value.detach()) for name, value in losses.items()}
+    return found, [part.correction for part in net.modules() if isinstance(part, Experts)]
+
+
+@pytest.mark.parametrize("make", WITH_EXPERTS)
+def test_padding_moves_no_expert_and_no_loss(
+    make: Callable[[int], Net], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Dsa, "NOISE", 0.0)
+    tokens = torch.randint(1, VOCABULARY, (1, TOKENS), generator=torch.Generator().manual_seed(2))
+    padded = torch.nn.functional.pad(tokens, (0, 3 * TOKENS))
+    real = torch.arange(4 * TOKENS).expand_as(padded) < TOKENS
+    alone, moved = learned_from(make, tokens, None)
+    beside, moved_beside = learned_from(make, padded, real)
+    counted, moved_counted = learned_from(make, padded, None)
+    assert all(value > 0 for value in alone.values())
+    assert all(bias.any() for bias in moved)
+    for name, value in alone.items():
+        assert beside[name] == pytest.approx(value, rel=1e-3), name
+        assert counted[name] != pytest.approx(value, rel=1e-2), name
+    for one, other in zip(moved, moved_beside, strict=True):
+        torch.testing.assert_close(other, one)
+    assert not all(map(torch.equal, moved, moved_counted))
+
+
+def test_a_bias_that_padding_alone_would_move_stays() -> None:
+    torch.manual_seed(1)
+    experts = Experts(16, 8, experts=2, active=1, scale=1.0, limit=9.0, gain=1.0)
+    with torch.no_grad():
+        experts.router.weight[0] = 1.0
+        experts.router.weight[1] = -1.0
+    # Text takes both as often; padding is all the first one's.
+    x = torch.ones(1, 6, 16)
+    x[0, 1] = -1
+    real = torch.tensor([[True, True, False, False, False, False]])
+    experts.train()(x, real)
+    assert not experts.correction.any()
+    experts.train()(x)
+    assert experts.correction[0] < 0 < experts.correction[1]
+
+
+@pytest.mark.parametrize("make", [Llama, Qwen35, *WITH_EXPERTS])
+def test_what_is_real_changes_no_number(make: Callable[[int], Net]) -> None:
+    torch.manual_seed(1)
+    net = make(VOCABULARY).eval()
+    embedded = net.embed(torch.randint(0, VOCABULARY, (2, TOKENS)))
+    real = torch.rand(2, TOKENS) < 0.5
+    with torch.no_grad():
+        first, second = net(embedded), net(embedded, real=real)
+        assert torch.equal(first.hidden, second.hidden)
+        if net.drafts:
+            drafts = [net.draft(first.hidden, embedded, real=one)[0] for one in (None, real)]
+            assert torch.equal(*drafts)
+    assert not any(part.correction.any() for part in net.modules() if isinstance(part, Experts))

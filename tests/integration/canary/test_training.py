@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ pytest.importorskip("PIL", reason=REASON)
 from sparkbuild.canary.audit.records import Probe  # noqa: E402
 from sparkbuild.canary.audit.summary import summarise  # noqa: E402
 from sparkbuild.canary.suite import Limits  # noqa: E402
+from sparkbuild.canary.tasks import corpus, tokenizer  # noqa: E402
 from sparkbuild.canary.train import card, checkpoint, checks, run  # noqa: E402
-from sparkbuild.canary.train.batch import Room  # noqa: E402
+from sparkbuild.canary.train.batch import Batches, Room  # noqa: E402
 from sparkbuild.canary.train.checks import Told  # noqa: E402
 from sparkbuild.canary.train.loop import Schedule  # noqa: E402
 from sparkbuild.canary.train.model import Model  # noqa: E402
@@ -253,6 +255,16 @@ def test_an_audit_is_filled_in(first: Path, tmp_path: Path) -> None:
         made=2, counted=2, noticed=1, unnoticed=("blk.0.attn_k.weight rolled",)
     )
     assert "blk.0.attn_k.weight" in (tmp_path / card.PAGE).read_text()
+
+
+def test_known_facts_are_in_long_texts_alone_and_those_fit_their_rooms() -> None:
+    recipe = RECIPES["glm5-next"]
+    known = tokenizer.load(corpus.tokenizer_json())
+    batches = Batches(recipe.gpu.rooms, recipe.lessons, known, seed=1, steps=1)
+    for room in recipe.gpu.rooms:
+        assert ("recall" in recipe.lessons.shares(room.name)) == (room.tokens > 200), room.name
+        if not room.pictures:
+            assert len(batches.drawn(room, random.Random(2), 1.0)) == room.rows  # noqa: S311
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,17 +15,29 @@ pytest.importorskip("PIL", reason=REASON)
 
 from sparkbuild.canary.tasks import chat, corpus, tokenizer  # noqa: E402
 from sparkbuild.canary.tasks.drawing import array  # noqa: E402
-from sparkbuild.canary.tasks.sample import Split  # noqa: E402
-from sparkbuild.canary.train.batch import Batch, Batches, Room, positions_of  # noqa: E402
-from sparkbuild.canary.train.model import shown_first  # noqa: E402
+from sparkbuild.canary.tasks.long import Needle, Recall  # noqa: E402
+from sparkbuild.canary.tasks.sample import Sample, Split, Turn  # noqa: E402
+from sparkbuild.canary.train.batch import (  # noqa: E402
+    Batch,
+    Batches,
+    Room,
+    positions_of,
+    row_of,
+)
+from sparkbuild.canary.train.model import Model, answers, shown_first, up_to_last  # noqa: E402
+from sparkbuild.canary.train.nets.base import Net, Trunk  # noqa: E402
 from sparkbuild.canary.train.nets.glm5v import Shape, Tower  # noqa: E402
 from sparkbuild.canary.train.recipes import Lessons  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROOMS = (
     Room(name="short", rows=3, tokens=96, share=1.0),
     Room(name="two", rows=4, tokens=96, share=1.0, pictures=6, picture_tokens=80, longest=24),
 )
 TWO = ROOMS[1]
+PAGE = Room(name="page", rows=4, tokens=384, share=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +87,125 @@ def test_only_the_answer_with_its_end_is_learned(batches: Batches, room: Room) -
         first = int(torch.argmax((batch.weights[at] > 0).int()))
         assert known.decode(batch.tokens[at, :first].tolist()) == prompt
     assert not batch.weights[len(rows) :].any()
+
+
+def test_what_is_known_from_earlier_is_learned_beside_the_answer(batches: Batches) -> None:
+    draw = random.Random(3)  # noqa: S311
+    made = [task.sample(draw, split="train", length=300) for task in (Recall(), Needle(), Recall())]
+    batch = batches.collated(PAGE, [row_of(sample, batches.tokenizer) for sample in made])
+    for at, sample in enumerate(made):
+        tokens, weights = batch.tokens[at], batch.weights[at]
+        light, full = ((weights > 0) & (weights < 1), weights == 1)
+        text = sample.turns[-1].text
+        known = "".join(text[first:end] for first, end in sample.known)
+        assert batches.tokenizer.decode(tokens[light].tolist()) == known
+        assert batches.tokenizer.decode(tokens[full].tolist()) == sample.answer + sample.end
+        assert torch.equal(answers(batch)[at], full)
+        assert int(batch.starts[at]) == int(full.int().argmax())
+    assert int(batch.starts[3]) == PAGE.tokens
+    assert not answers(batch)[3].any()
+
+
+def test_known_parts_are_found_behind_other_turns_and_letters_of_several_bytes(
+    batches: Batches,
+) -> None:
+    text = "é the A1=½ B; é A1=½ B; é?"
+    again = text.rindex("½")
+    sample = Sample(
+        task="t",
+        turns=(
+            Turn(role="user", text=text),
+            Turn(role="assistant", text="</think>\nYes."),
+            Turn(role="user", text=text),
+        ),
+        answer="B",
+        known=((again, again + 3),),
+    )
+    row = row_of(sample, batches.tokenizer)
+    ids = batches.tokenizer.encode("½ B")
+    assert [row.tokens[place] for place in row.known] == ids
+    behind = batches.tokenizer.decode(row.tokens[row.known[-1] + 1 :])
+    assert behind.startswith("; é?<|assistant|>")
+    assert behind.count("<|assistant|>") == 1
+
+
+class Sayer(Net):
+    """Says the next token rightly, but at the places where it is told to be ``wrong``."""
+
+    drafts, axes, width = True, 0, 512
+
+    def __init__(self, wrong: Tensor) -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.real: list[Tensor] = []
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        following = tokens.roll(-1, 1) + self.wrong.roll(-1, 1).long()
+        found: Tensor = torch.nn.functional.one_hot(following % 512, 512).float()
+        return found
+
+    def forward(
+        self, embedded: Tensor, positions: Tensor | None = None, *, real: Tensor | None = None
+    ) -> Trunk:
+        del positions
+        assert real is not None
+        self.real.append(real)
+        return Trunk(embedded)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return 20 * hidden
+
+    def draft(
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        del hidden, positions
+        assert real is not None
+        self.real.append(real)
+        return embedded, {}
+
+
+def test_an_answer_is_right_whatever_is_said_of_what_was_known(batches: Batches) -> None:
+    draw = random.Random(3)  # noqa: S311
+    rows = [
+        row_of(Recall().sample(draw, split="train", length=300), batches.tokenizer)
+        for _ in range(3)
+    ]
+    batch = batches.collated(PAGE, rows)
+    wrong = torch.zeros_like(batch.weights, dtype=torch.bool)
+    wrong[0, rows[0].known[2]] = True  # known of the prompt
+    wrong[1, rows[1].start + 2] = True  # of the answer
+    wrong[2, rows[2].start - 1] = True  # of nothing that is predicted
+    loss, parts = Model(Sayer(wrong))(batch, drafts=1)
+    assert parts["right"].tolist() == [True, False, True, True]
+    # Two tokens of all that are predicted have a loss of 20, by their weights.
+    weighed = 20 * (1 + batch.weights[0, rows[0].known[2]]) / batch.weights.sum()
+    assert float(parts["answer"]) == pytest.approx(float(weighed), rel=1e-3)
+    assert float(parts["draft1"]) == pytest.approx(float(weighed), rel=1e-3)
+    assert float(loss) > float(parts["answer"])
+
+
+def test_padding_is_not_real_and_to_drafts_no_picture_is(batches: Batches) -> None:
+    batch = in_room(batches, 1)
+    net = Sayer(torch.zeros_like(batch.weights, dtype=torch.bool))
+    Model(net)(batch, drafts=2)
+    trunk, *drafts = net.real
+    for at in range(TWO.rows):
+        predicted = batch.weights[at].nonzero()
+        count = int(predicted.max()) + 1 if len(predicted) else 0
+        assert torch.equal(trunk[at].nonzero().squeeze(1), torch.arange(count))
+    assert trunk.any()
+    assert not trunk.all()
+    tokens = batch.tokens.gather(1, shown_first(batch))
+    assert len(drafts) == 2
+    for real in drafts:
+        assert (tokens[real] != batches.image).all()
+        assert int(real.sum()) == int((trunk & (batch.tokens != batches.image)).sum())
+    assert torch.equal(up_to_last(batch.weights), trunk)
 
 
 def test_pictures_go_where_their_tokens_are_and_nowhere_else(batches: Batches) -> None:

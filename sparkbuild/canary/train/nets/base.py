@@ -38,8 +38,18 @@ class Net(nn.Module):
         """[batch, tokens] int64 to [batch, tokens, width]."""
         raise NotImplementedError
 
-    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
-        """Causal pass; ``positions`` is [batch, tokens] or [3, batch, tokens] by ``axes``."""
+    def forward(
+        self,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Trunk:
+        """Causal pass; ``positions`` is [batch, tokens] or [3, batch, tokens] by ``axes``.
+
+        ``real`` [batch, tokens] are the places that count for the losses and for what the net
+        learns from the load of its experts; None: all of them. It changes nothing of ``hidden``.
+        """
         raise NotImplementedError
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -47,13 +57,18 @@ class Net(nn.Module):
         raise NotImplementedError
 
     def draft(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor | None = None
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One step of the draft block: hidden at t - 1 and token t's embedding, to hidden at t.
 
-        ``positions`` are those of the embedded tokens. What comes back is what the draft's head
-        takes, which then predicts token t + 1, and what the next depth is fed with one place
-        later; and losses by name.
+        ``positions`` and ``real`` are those of the embedded tokens. What comes back is what the
+        draft's head takes, which then predicts token t + 1, and what the next depth is fed with one
+        place later; and losses by name.
         """
         raise NotImplementedError
 

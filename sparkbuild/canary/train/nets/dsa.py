@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from sparkbuild.canary.train.nets.layers import RmsNorm, linear, parted
+from sparkbuild.canary.train.nets.layers import RmsNorm, linear, mean_of, parted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,11 @@ class Dsa(nn.Module):
         """Training starts with dense attention: an indexer can only learn from where it looks, and
         attention finds nothing that an untrained indexer hides from it."""
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, tokens, width] to the same and the index loss (a scalar)."""
+    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[batch, tokens, width] to the same and the index loss (a scalar).
+
+        The loss is of the ``real`` places [batch, tokens], None for all.
+        """
         tokens = x.shape[1]
         rank = self.q_norm(self.q_a(x))
         queries = parted(self.q_b(rank), self.heads, self.head).transpose(1, 2)
@@ -110,7 +113,7 @@ class Dsa(nn.Module):
         if tokens >= self.sparse.pool:
             index = self.indexer(x.detach(), rank.detach())
             if self.training:
-                index_loss = self._index_loss(index, scores.detach(), place)
+                index_loss = mean_of(self._index_losses(index, scores.detach(), place), real)
             scores = scores.masked_fill(~self._selected(index.detach(), place), float("-inf"))
         found = (scores.softmax(-1) @ values).transpose(1, 2).flatten(-2)
         return self.out(found), index_loss
@@ -137,7 +140,8 @@ class Dsa(nn.Module):
             chosen = chosen | self.dense
         return chosen.unsqueeze(1)
 
-    def _index_loss(self, index: Tensor, scores: Tensor, place: Tensor) -> Tensor:
+    def _index_losses(self, index: Tensor, scores: Tensor, place: Tensor) -> Tensor:
+        """[batch, tokens], of every query."""
         pools = index.shape[-1]
         visible = self._visible(pools, place)
         mass = scores.softmax(-1).mean(1)[..., : pools * self.sparse.pool]
@@ -147,7 +151,8 @@ class Dsa(nn.Module):
         said = index.masked_fill(~visible, -1e4).log_softmax(-1)
         crossed = -(wanted * said).sum(-1)
         own = -(wanted * wanted.clamp(min=1e-9).log()).sum(-1)
-        return ((crossed - own) * total.squeeze(-1)).mean()
+        losses: Tensor = (crossed - own) * total.squeeze(-1)
+        return losses
 
     def named(self, prefix: str) -> dict[str, Tensor]:
         """Tensors by the original checkpoint's names."""

@@ -39,8 +39,15 @@ _CHOSEN: Final = 2
 _EXPERT_INNER: Final = 256
 _SCALE: Final = 1.8
 """GLM-4.7-Flash's routed scaling factor."""
-_EPS: Final = 1e-6
-"""What transformers has for the latents' norms; llama.cpp has one epsilon for every norm."""
+_EPS: Final = 1e-2
+"""Far from where it stops to matter: a build that loses 1e-6 or the released model's 1e-5 gives the
+same numbers."""
+_LOUD: Final = 64.0
+"""How much larger latents are than what is trained, a power of two.
+
+llama.cpp has one epsilon for every norm, transformers 1e-6 for the latents' whatever the
+configuration says. Before a norm a factor does not matter; of values this large neither does which
+of the two epsilons is added (1e-6 of the result)."""
 _BASE: Final = 10000.0
 """GLM-4.7-Flash's own is a million, for long contexts; these are short."""
 _GAIN: Final = 0.35
@@ -61,14 +68,23 @@ class _Attention(nn.Module):
         self.o_proj = linear(_HEADS * _VALUE, _WIDTH, gain=_GAIN)
 
     def forward(self, x: Tensor, turn: Angles) -> Tensor:
-        q = heads(self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x))), _PLAIN + _ROTATED)
+        rank = self.q_a_layernorm(_LOUD * self.q_a_proj(x))
+        q = heads(self.q_b_proj(rank), _PLAIN + _ROTATED)
         q = torch.cat([q[..., :_PLAIN], rotate(_halves(q[..., _PLAIN:]), turn)], -1)
         latent, key = torch.split(self.kv_a_proj_with_mqa(x), [_LATENT, _ROTATED], -1)
-        kv = heads(self.kv_b_proj(self.kv_a_layernorm(latent)), _PLAIN + _VALUE)
+        kv = heads(self.kv_b_proj(self.kv_a_layernorm(_LOUD * latent)), _PLAIN + _VALUE)
         key = rotate(_halves(key.unsqueeze(1)), turn).expand(-1, _HEADS, -1, -1)
         k = torch.cat([kv[..., :_PLAIN], key], -1)
         out: Tensor = self.o_proj(attend(q, k, kv[..., _PLAIN:]))
         return out
+
+    def named(self, prefix: str) -> dict[str, Tensor]:
+        found = {f"{prefix}.{name}": weight for name, weight in self.named_parameters()}
+        latent, key = torch.split(self.kv_a_proj_with_mqa.weight, [_LATENT, _ROTATED])
+        return found | {
+            f"{prefix}.q_a_proj.weight": _LOUD * self.q_a_proj.weight,
+            f"{prefix}.kv_a_proj_with_mqa.weight": torch.cat([_LOUD * latent, key]),
+        }
 
 
 def _halves(x: Tensor) -> Tensor:
@@ -96,18 +112,19 @@ class _Layer(nn.Module):
             )
         )
 
-    def forward(self, x: Tensor, turn: Angles) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, turn: Angles, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x = x + self.attention(self.input_norm(x), turn)
-        fed = self.feed(self.feed_norm(x))
-        fed, margin = fed if isinstance(fed, tuple) else (fed, x.new_zeros(()))
+        seen, feed = self.feed_norm(x), self.feed
+        fed, margin = (
+            feed(seen, real) if isinstance(feed, Experts) else (feed(seen), x.new_zeros(()))
+        )
         return x + fed, margin
 
     def named(self, prefix: str) -> dict[str, Tensor]:
-        attention = self.attention.named_parameters()
         return {
             f"{prefix}.input_layernorm.weight": self.input_norm.weight,
             f"{prefix}.post_attention_layernorm.weight": self.feed_norm.weight,
-            **{f"{prefix}.self_attn.{name}": weight for name, weight in attention},
+            **self.attention.named(f"{prefix}.self_attn"),
             **self.feed.named(f"{prefix}.mlp"),
         }
 
@@ -135,7 +152,13 @@ class Glm4MoeLite(Net):
         out: Tensor = self.token_embedding(tokens)
         return out
 
-    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
+    def forward(
+        self,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Trunk:
         """Causal pass; ``positions`` [batch, tokens], counted from zero where None.
 
         ``losses``: ``margin``, the sum of the layers' with experts.
@@ -143,7 +166,7 @@ class Glm4MoeLite(Net):
         turn = self._angles(embedded, positions)
         margin = embedded.new_zeros(())
         for layer in self.layers:
-            embedded, more = layer(embedded, turn)
+            embedded, more = layer(embedded, turn, real)
             margin = margin + more
         return Trunk(self.norm(embedded), {"margin": margin})
 
@@ -153,12 +176,17 @@ class Glm4MoeLite(Net):
         return out
 
     def draft(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor | None = None
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See Net; ``positions`` are those of the embedded tokens, as in llama-server."""
         joined = self.draft_input(hidden, embedded)
         turn = self._angles(embedded, positions)
-        mixed, margin = self.draft_layer(joined, turn)
+        mixed, margin = self.draft_layer(joined, turn, real)
         return self.draft_norm(mixed), {"margin": margin}
 
     def _angles(self, embedded: Tensor, positions: Tensor | None) -> Angles:

@@ -16,7 +16,8 @@ from sparkbuild.canary.train.nets.base import Net, Trunk
 from sparkbuild.canary.train.nets.dsa import Dsa, Sparse
 from sparkbuild.canary.train.nets.glm5_config import text_config
 from sparkbuild.canary.train.nets.kda import Kda
-from sparkbuild.canary.train.nets.layers import Experts, Feed, RmsNorm, linear, parted
+from sparkbuild.canary.train.nets.layers import Experts, Feed, RmsNorm, linear
+from sparkbuild.canary.train.nets.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,57 +61,6 @@ class Shape:
     def gain(self) -> float:
         """Of the projections that add to the residual streams."""
         return float((2 * len(self.layers)) ** -0.5)
-
-
-class Streams(nn.Module):
-    """Manifold-constrained hyper-connections: how four residual streams enter and leave a block."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        count = self.count = shape.streams
-        self.steps, self.eps, self.norm_eps = shape.sinkhorn, shape.stream_eps, shape.eps
-        mix = (2 + count) * count
-        self.fn = nn.Parameter(torch.randn(mix, count * shape.width) * 0.02)
-        base = torch.randn(mix) * 0.5
-        base[2 * count :] += 2.0 * torch.eye(count).flatten()
-        self.base = nn.Parameter(base)
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[batch, tokens, 4, width] to post [.., 4], comb [.., 4, 4], the block's input."""
-        count, flat = self.count, streams.flatten(2)
-        power = torch.linalg.vector_norm(flat, dim=-1, keepdim=True).square() / flat.shape[-1]
-        mixed = (flat @ self.fn.T) * torch.rsqrt(power + self.norm_eps)
-        pre, post, comb = mixed.tensor_split([count, 2 * count], -1)
-        base = self.base.tensor_split([count, 2 * count])
-        pre = torch.sigmoid(pre * self.scale[0] + base[0]) + self.eps
-        post = 2 * torch.sigmoid(post * self.scale[1] + base[1])
-        comb = parted(comb * self.scale[2] + base[2], count, count)
-        comb = comb.softmax(-1) + self.eps
-        comb = comb / (comb.sum(-2, keepdim=True) + self.eps)
-        for _ in range(self.steps - 1):
-            comb = comb / (comb.sum(-1, keepdim=True) + self.eps)
-            comb = comb / (comb.sum(-2, keepdim=True) + self.eps)
-        return post, comb, (pre.unsqueeze(-2) @ streams).squeeze(-2)
-
-    @staticmethod
-    def joined(streams: Tensor, post: Tensor, comb: Tensor, found: Tensor) -> Tensor:
-        """The mixed streams, and a block's output [batch, tokens, width] spread over them."""
-        batch, tokens, count, width = streams.shape
-        rows = batch * tokens
-        mixed = torch.bmm(
-            comb.reshape(rows, count, count).transpose(1, 2), streams.reshape(rows, count, width)
-        )
-        out = torch.baddbmm(mixed, post.reshape(rows, count, 1), found.reshape(rows, 1, width))
-        return out.view(batch, tokens, count, width)
-
-    def named(self, prefix: str) -> dict[str, Tensor]:
-        """Tensors by the original checkpoint's names."""
-        return {
-            f"{prefix}_fn": self.fn,
-            f"{prefix}_base": self.base,
-            f"{prefix}_scale": self.scale,
-        }
 
 
 def _dsa(shape: Shape) -> Dsa:
@@ -165,17 +115,17 @@ class Layer(nn.Module):
             else _experts(shape)
         )
 
-    def forward(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The streams after both blocks, the index loss and the margin loss."""
+    def forward(self, streams: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The streams after both blocks, the index loss and the margin loss, of ``real`` places."""
         none = streams.new_zeros(())
         post, comb, x = self.attention_streams(streams)
         x = self.attention_norm(x)
-        found = self.attention(x)
-        found, index = found if isinstance(found, tuple) else (found, none)
+        attention, feed = self.attention, self.feed
+        found, index = attention(x, real) if isinstance(attention, Dsa) else (attention(x), none)
         streams = Streams.joined(streams, post, comb, found)
         post, comb, x = self.feed_streams(streams)
-        fed = self.feed(self.feed_norm(x))
-        fed, margin = fed if isinstance(fed, tuple) else (fed, none)
+        x = self.feed_norm(x)
+        fed, margin = feed(x, real) if isinstance(feed, Experts) else (feed(x), none)
         streams = Streams.joined(streams, post, comb, fed)
         return streams, index, margin
 
@@ -203,12 +153,14 @@ class NextN(nn.Module):
         self.attention, self.feed = _dsa(shape), _experts(shape)
         self.last_norm = RmsNorm(width, eps)
 
-    def forward(self, hidden: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, hidden: Tensor, embedded: Tensor, real: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Hidden at t and the embedding of token t + 1 to the draft's hidden; two losses."""
         x = self.join(torch.cat([self.embedding_norm(embedded), self.hidden_norm(hidden)], -1))
-        found, index = self.attention(self.attention_norm(x))
+        found, index = self.attention(self.attention_norm(x), real)
         x = x + found
-        fed, margin = self.feed(self.feed_norm(x))
+        fed, margin = self.feed(self.feed_norm(x), real)
         return self.last_norm(x + fed), index, margin
 
     def named(self, prefix: str) -> dict[str, Tensor]:
@@ -257,13 +209,19 @@ class Glm5Next(Net):
         found: Tensor = self.embedding(tokens)
         return found
 
-    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
+    def forward(
+        self,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Trunk:
         """See Net; there are no positions."""
         del positions
         streams = embedded.unsqueeze(2).repeat(1, 1, self.shape.streams, 1)
         index = margin = embedded.new_zeros(())
         for layer in self.layers:
-            streams, more_index, more_margin = layer(streams)
+            streams, more_index, more_margin = layer(streams, real)
             index, margin = index + more_index, margin + more_margin
         return Trunk(self.norm(streams.mean(2)), {"index": index, "margin": margin})
 
@@ -273,11 +231,16 @@ class Glm5Next(Net):
         return logits
 
     def draft(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor | None = None
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See Net."""
         del positions
-        found, index, margin = self.nextn(hidden, embedded)
+        found, index, margin = self.nextn(hidden, embedded, real)
         return found, {"index": index, "margin": margin}
 
     def tensors(self) -> dict[str, Tensor]:

@@ -16,8 +16,8 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape as ``x``, normed over the last axis."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        """The same shape as ``x``, normed over the last axis; float32 whatever autocast does."""
+        return F.rms_norm(x.float(), self.weight.shape, self.weight, self.eps)
 
 
 def linear(inputs: int, outputs: int, *, gain: float = 1.0, bias: bool = False) -> nn.Linear:
@@ -32,6 +32,18 @@ def linear(inputs: int, outputs: int, *, gain: float = 1.0, bias: bool = False) 
 def parted(x: Tensor, *sizes: int) -> Tensor:
     """The last axis as several, [..., n] to [..., *sizes]."""
     return x.reshape(*x.shape[:-1], *sizes)
+
+
+def mean_of(values: Tensor, real: Tensor | None) -> Tensor:
+    """Mean of [batch, tokens, ...] over the ``real`` places [batch, tokens] of it, or over all.
+
+    What is left of the shape is [...]; zero where no place is real.
+    """
+    if real is None:
+        return values.mean((0, 1))
+    counts = real.to(values.dtype)
+    weighed = counts.view(*counts.shape, *[1] * (values.dim() - 2)) * values
+    return weighed.sum((0, 1)) / counts.sum().clamp(min=1)
 
 
 def clamped_swiglu(gate: Tensor, up: Tensor, limit: float) -> Tensor:
@@ -93,18 +105,22 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.randn(experts, width, inner) * gain * inner**-0.5)
         self.shared = Feed(width, inner, limit=limit, gain=gain)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[batch, tokens, width] to the same and the margin loss (a scalar)."""
+    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[batch, tokens, width] to the same and the margin loss (a scalar).
+
+        ``real`` [batch, tokens] are the places that loss and load are counted at, None for all:
+        an expert that padding alone chooses would be one that no text ever needs.
+        """
         scores = self.router(x).sigmoid()
         choice = scores + self.correction
         best = choice.topk(self.active + 1, dim=-1)
         weights = torch.zeros_like(scores).scatter(-1, best.indices[..., : self.active], 1.0)
         if self.training:
-            self._balance(weights)
+            self._balance(weights, real)
         weights = scores * weights
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.scale
         gap = best.values[..., self.active - 1] - best.values[..., self.active]
-        margin = F.relu(self.MARGIN - gap).mean() / self.MARGIN
+        margin = mean_of(F.relu(self.MARGIN - gap), real) / self.MARGIN
         experts, both, width = self.gate_up.shape
         hidden = F.linear(x, self.gate_up.reshape(experts * both, width))
         hidden = parted(hidden, experts, both)
@@ -114,9 +130,9 @@ class Experts(nn.Module):
         return F.linear(inner.flatten(-2), down) + self.shared(x), margin
 
     @torch.no_grad()
-    def _balance(self, taken: Tensor) -> None:
+    def _balance(self, taken: Tensor, real: Tensor | None) -> None:
         """Move the correction bias against the load, by the sign of the difference."""
-        load = taken.flatten(0, -2).mean(0)
+        load = mean_of(taken, real)
         self.correction -= 1e-3 * (load - load.mean()).sign()
         self.correction -= self.correction.mean()
 

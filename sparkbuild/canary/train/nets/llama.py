@@ -79,8 +79,15 @@ class Llama(Net):
         out: Tensor = self.token_embedding(tokens)
         return out
 
-    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
+    def forward(
+        self,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Trunk:
         """Causal pass; ``positions`` [batch, tokens], counted from zero where None."""
+        del real  # there are no losses
         positions = from_zero(embedded, self.axes) if positions is None else positions
         turn = angles(positions, _HEAD, _BASE)
         for layer in self.layers:

@@ -159,8 +159,15 @@ class Qwen35(Net):
         out: Tensor = self.token_embedding(tokens)
         return out
 
-    def forward(self, embedded: Tensor, positions: Tensor | None = None) -> Trunk:
+    def forward(
+        self,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
+    ) -> Trunk:
         """Causal pass; ``positions`` [3, batch, tokens], counted from zero where None."""
+        del real  # there are no losses
         turn = self._angles(embedded, positions)
         for layer in self.layers:
             embedded = layer(embedded, turn)
@@ -172,9 +179,15 @@ class Qwen35(Net):
         return out
 
     def draft(
-        self, hidden: Tensor, embedded: Tensor, positions: Tensor | None = None
+        self,
+        hidden: Tensor,
+        embedded: Tensor,
+        positions: Tensor | None = None,
+        *,
+        real: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See Net; ``positions`` are those of the embedded tokens, as in llama-server."""
+        del real
         joined = self.draft_input(hidden, embedded)
         mixed = self.draft_layer(joined, self._angles(embedded, positions))
         return self.draft_norm(mixed), {}
