@@ -129,6 +129,8 @@ class SmokeError(SparkbuildError):
     title = "smoke"
     report: object | None = None
     """The ``SmokeReport`` so far, where checks had begun."""
+    short_of_memory: bool = False
+    """The machine's memory ended it, or left no room to begin: it says nothing of the binary."""
 
 
 class PackageError(SparkbuildError):
@@ -164,6 +166,13 @@ class CanaryError(SparkbuildError):
 
     exit_code = 19
     title = "canary"
+
+
+class ModelError(SparkbuildError):
+    """A model file cannot be read, or does not fit the build or the machine."""
+
+    exit_code = 20
+    title = "model"
 
 
 class InternalError(SparkbuildError):

@@ -8,7 +8,8 @@ import sparkbuild
 
 PACKAGE = Path(sparkbuild.__file__).parent
 BASE = {
-    "__init__", "errors", "fatbin", "files", "llama", "manifest", "net", "process", "workspace",
+    "__init__", "errors", "fatbin", "files", "llama", "manifest", "model", "net", "process",
+    "workspace",
 }  # fmt: skip
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
@@ -16,7 +17,8 @@ ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "liv
          "canary_maker_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
-    "__init__", "errors", "files", "process", "manifest", "workspace", "net", "llama", "fatbin",
+    "__init__", "errors", "files", "process", "model", "manifest", "workspace", "net", "llama",
+    "fatbin",
 ]  # fmt: skip
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 350

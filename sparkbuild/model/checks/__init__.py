@@ -1,0 +1,1 @@
+"""What is looked at, each a small function that gives one finding."""

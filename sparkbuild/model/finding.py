@@ -1,0 +1,44 @@
+"""What a look at a model says: one finding a check."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+State = Literal["ok", "note", "warning", "fault"]
+"""``note``: nothing is wrong, or it was not tried. ``warning``: it starts and may serve badly.
+``fault``: it does not start, does not answer, or answers wrongly."""
+
+_LONGEST: Final = 80
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.+-]{1,80}")
+_LISTED: Final = 6
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One check: what it expects, what it found, why that matters, what to do now."""
+
+    name: str
+    state: State
+    expected: str
+    found: str
+    reason: str = ""
+    next_step: str = ""
+
+
+def shown(value: object) -> str:
+    """A file's own text as it may stand on a terminal: quoted, no control characters, cut."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def named(name: str) -> str:
+    """A name out of a file: as it is where it is a plain one, otherwise as ``shown`` has it."""
+    return name if _PLAIN.fullmatch(name) else shown(name)
+
+
+def listed(items: list[str], *, most: int = _LISTED) -> str:
+    """The first few of many, and how many more there are."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more
