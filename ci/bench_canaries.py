@@ -41,7 +41,7 @@ def _run(work: Path, build: Path) -> dict[str, Any]:
     argv += ["--build", str(build), "--work", str(work)]
     done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     said = json.loads(done.stdout)
-    return {entry["canary"]: entry["ran"][0]["report"] for entry in said["canaries"]}
+    return {entry["canary"]: entry["ran"][0] for entry in said["canaries"]}
 
 
 def _seconds(argv: list[str]) -> float:

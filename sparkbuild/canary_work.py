@@ -23,13 +23,21 @@ from sparkbuild.canary.drafts import acceptance, compared, damage, unasked
 from sparkbuild.canary.forms import Files, Place, Programs
 from sparkbuild.canary.gguf.derive import Derived, Form
 from sparkbuild.canary.gguf.spoil import spoilt
-from sparkbuild.canary.model import Acceptance, Backend, CacheType, DraftCheck, Head, Item
+from sparkbuild.canary.model import (
+    Acceptance,
+    Backend,
+    CacheType,
+    CanaryReport,
+    DraftCheck,
+    Head,
+    Item,
+)
 from sparkbuild.canary.run import Setup, canary
 from sparkbuild.canary.suite import load_suite
 from sparkbuild.errors import CanaryError, SmokeError, UsageError
 from sparkbuild.files import disk_full_refused, exclusive
 from sparkbuild.live import Live
-from sparkbuild.report.canaries import Ran, Result
+from sparkbuild.report.canaries import Result
 from sparkbuild.report.model import Failure, StageReport
 from sparkbuild.stages import failure_of
 
@@ -85,13 +93,13 @@ class Made:
 class _Findings:
     """Of one canary, as they come."""
 
-    ran: list[Ran] = field(default_factory=list)
+    ran: list[CanaryReport] = field(default_factory=list)
     drafts: tuple[DraftCheck, ...] = ()
     failures: dict[str, Failure] = field(default_factory=dict)
 
     def missed(self) -> frozenset[str]:
         """Answers that were not right in some form."""
-        return frozenset(one.name for ran in self.ran for one in ran.report.items if not one.passed)
+        return frozenset(one.name for ran in self.ran for one in ran.items if not one.passed)
 
 
 def chosen_forms(
@@ -210,11 +218,10 @@ def _tried(
 
 def _pass(
     desk: Desk, entry: Canary, form: Form, place: Place, flags: tuple[str, ...]
-) -> tuple[Ran, str, bool]:
+) -> tuple[CanaryReport, str, bool]:
     folder = desk.data / entry.suite_of(form)
-    suite, limits = load_suite(folder)
+    suite, _ = load_suite(folder)
     cache, answers = desk.cache_of(form), form != forms.EXACT
-    bound = limits.bound(backend=desk.backend, cache=cache, form=form)
     desk.live.progress(0, 0, f"making {form}")
     files = _files(desk, entry, form, place)
     total = len(suite.references) + 1 + (len(suite.answers) if answers else 0)
@@ -234,7 +241,7 @@ def _pass(
         f"{right}/{len(report.items)} right, {files.model.how}, loaded in "
         f"{report.load_seconds:.2f} s"
     )
-    return Ran(report=report, worst=bound.worst, median=bound.median), summary, report.passed
+    return report, summary, report.passed
 
 
 def _drafts(

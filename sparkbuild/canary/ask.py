@@ -63,6 +63,7 @@ class Asker:
                     found=f"{median:.3g}",
                     seconds=0.0,
                     nmse=median,
+                    bound=self._bound.median,
                 )
             )
         )
@@ -83,7 +84,7 @@ class Asker:
 
     def _reference(self, entry: Reference) -> Item:
         started = time.monotonic()
-        difference, trouble = None, ""
+        difference, trouble, bound = None, "", self._bound.of(entry)
         try:
             answer = continued(
                 self._api,
@@ -99,11 +100,12 @@ class Asker:
             name=entry.name,
             group=REFERENCES,
             # A NaN compares as False, so that it fails here.
-            passed=difference is not None and difference.nmse <= self._bound.worst,
-            expected=f"NMSE at most {self._bound.worst:g} at {len(entry.tokens)} positions",
+            passed=difference is not None and difference.nmse <= bound,
+            expected=f"NMSE at most {bound:g} at {len(entry.tokens)} positions",
             found=trouble if difference is None else _difference(difference),
             seconds=round(time.monotonic() - started, 3),
             nmse=difference.nmse if difference and difference.nmse == difference.nmse else None,
+            bound=bound,
         )
 
     def _answer(self, entry: Answer) -> Item:

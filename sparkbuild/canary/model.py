@@ -23,6 +23,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     found: str
     seconds: float
     nmse: float | None = None
+    bound: float | None = None
+    """What ``nmse`` may be at most."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

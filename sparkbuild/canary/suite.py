@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -106,12 +107,21 @@ class Rate(Table, frozen=True, kw_only=True):
 class Bound(Table, frozen=True, kw_only=True):
     """How far log-probabilities may be off: NMSE of the worst prompt, and of the middle one."""
 
+    machine: Literal["x86_64", "aarch64", "*"] = "*"
+    """As ``uname -m`` has it."""
     backend: Backend | Literal["*"] = "*"
     cache: CacheType | Literal["*"] = "*"
     form: str = "*"
     worst: Positive
+    pictures: Positive | None = None
+    """The worst of prompts with pictures, where that is another."""
     median: Positive
     reason: Text
+
+    def of(self, reference: Reference) -> float:
+        """NMSE that one reference may have."""
+        pictured = any(isinstance(part, str) for part in reference.prompt)
+        return self.pictures if pictured and self.pictures else self.worst
 
 
 class Band(Table, frozen=True, kw_only=True):
@@ -145,18 +155,21 @@ class Limits(Table, frozen=True, kw_only=True):
                 return rate
         return Rate(group=group, minimum=1.0, reason="every item was right when it was recorded")
 
-    def bound(self, *, backend: Backend, cache: CacheType, form: str) -> Bound:
-        """The bound for one way to run. Raises CanaryError where none fits."""
+    def bound(
+        self, *, backend: Backend, cache: CacheType, form: str, machine: str = platform.machine()
+    ) -> Bound:
+        """The bound for one way to run, on this machine. Raises CanaryError where none fits."""
         for bound in self.bounds:
             fits = (
-                bound.backend in {backend, "*"}
+                bound.machine in {machine, "*"}
+                and bound.backend in {backend, "*"}
                 and bound.cache in {cache, "*"}
                 and bound.form in {form, "*"}
             )
             if fits:
                 return bound
         raise CanaryError(
-            f"no bound is recorded for {backend}, KV {cache}, form {form}",
+            f"no bound is recorded for {machine}, {backend}, KV {cache}, form {form}",
             next_step="measure the noise of healthy builds there, and record a bound with it",
         )
 

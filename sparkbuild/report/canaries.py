@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,32 +21,11 @@ from sparkbuild.report.model import Failure
 _STYLES: Final = {"passed": "green", "failed": "bold red", "unsupported": "yellow"}
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """A pass, and the bounds that its references had to keep."""
-
-    report: CanaryReport
-    worst: float
-    median: float
-
-    @property
-    def found_worst(self) -> float | None:
-        """The greatest NMSE of a reference; None where one has no whole numbers, or none is."""
-        values = [one.nmse for one in self.report.items if _is_reference(one)]
-        whole = [value for value in values if value is not None]
-        return max(whole) if whole and len(whole) == len(values) else None
-
-    @property
-    def found_median(self) -> float | None:
-        """The middle NMSE."""
-        values = [one.nmse for one in self.report.items if one.name.startswith("median ")]
-        return values[0] if values else None
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One canary on one build: passes by form, drafts, and what could not be asked at all."""
 
     canary: str
-    ran: tuple[Ran, ...] = ()
+    ran: tuple[CanaryReport, ...] = ()
     drafts: tuple[DraftCheck, ...] = ()
     failures: dict[str, Failure] = {}
     """By form, or ``drafts``."""
@@ -53,7 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> int:
         """0 where all is well; SmokeError's where an answer is wrong, else the first refusal's."""
-        wrong = not all(ran.report.passed for ran in self.ran)
+        wrong = not all(ran.passed for ran in self.ran)
         if wrong or not all(check.passed for check in self.drafts):
             return SmokeError.exit_code
         codes = [failure.exit_code for failure in self.failures.values()]
@@ -195,20 +175,20 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _groups(ran: Sequence[Ran], ink: Ink) -> Table:
+def _groups(ran: Sequence[CanaryReport], ink: Ink) -> Table:
     """Groups downwards, forms across, numbers and times last."""
-    first = ran[0].report
+    first = ran[0]
     table = _table(first.backend)
     for one in ran:
-        table.add_column(f"{one.report.form}, KV {one.report.cache}", overflow="fold")
-    names = dict.fromkeys(group.name for one in ran for group in one.report.groups)
+        table.add_column(f"{one.form}, KV {one.cache}", overflow="fold")
+    names = dict.fromkeys(group.name for one in ran for group in one.groups)
     for name in names:
-        cells = [{group.name: group for group in one.report.groups}.get(name) for one in ran]
+        cells = [{group.name: group for group in one.groups}.get(name) for one in ran]
         table.add_row(ink.text(name), *(_cell(group) for group in cells))
-    table.add_row("worst NMSE", *(_bounded(one.found_worst, one.worst) for one in ran))
-    table.add_row("median NMSE", *(_bounded(one.found_median, one.median) for one in ran))
-    table.add_row("load", *(f"{one.report.load_seconds:.2f} s" for one in ran))
-    table.add_row("questions", *(f"{one.report.seconds:.1f} s" for one in ran))
+    for name, kind in (("worst NMSE", _is_reference), ("median NMSE", _is_median)):
+        table.add_row(name, *(_nearest(filter(kind, one.items)) for one in ran))
+    table.add_row("load", *(f"{one.load_seconds:.2f} s" for one in ran))
+    table.add_row("questions", *(f"{one.seconds:.1f} s" for one in ran))
     return table
 
 
@@ -220,11 +200,22 @@ def _cell(group: Group | None) -> Text:
     return Text(text, "") if group.passed else Text(f"{text} failed", "bold red")
 
 
-def _bounded(value: float | None, bound: float) -> Text:
-    if value is None:
+def _nearest(items: Iterable[Item]) -> Text:
+    """Of numbers with bounds, those that are nearest to theirs, or farthest above."""
+    bounded = [one for one in items if one.bound is not None]
+    if not bounded:
+        return Text("-", style="dim")
+    found = max(bounded, key=_closeness)
+    if found.nmse is None:
         return Text("no numbers", "bold red")
-    kept = value <= bound
-    return Text(f"{value:.2g} {'<=' if kept else '>'} {bound:.2g}", "" if kept else "bold red")
+    kept = _closeness(found) <= 1
+    text = f"{found.nmse:.2g} {'<=' if kept else '>'} {found.bound:.2g}"
+    return Text(text, "" if kept else "bold red")
+
+
+def _closeness(one: Item) -> float:
+    """An NMSE as a share of its bound; infinite where there are no whole numbers."""
+    return math.inf if one.nmse is None or not one.bound else one.nmse / one.bound
 
 
 def _drafts(checks: Sequence[DraftCheck], ink: Ink) -> Table:
@@ -250,8 +241,8 @@ def _remarks(found: Result, ink: Ink) -> Iterator[RenderableType]:
         for line in failure.problems:
             yield item("  ", ink.text(line))
     for ran in found.ran:
-        for one in wrong_items(ran.report):
-            head = ink.text(f"{ran.report.form} {one.group}: ", "red")
+        for one in wrong_items(ran):
+            head = ink.text(f"{ran.form} {one.group}: ", "red")
             yield item("-", head.append_text(ink.text(one.name, "bold")), "bold red")
             yield ink.labelled("expected", one.expected)
             yield ink.labelled("found", one.found)
@@ -263,9 +254,9 @@ def _remarks(found: Result, ink: Ink) -> Iterator[RenderableType]:
     for reason in sorted(reasons):
         yield item("!", ink.text(f"drafts are unsupported by this build: {reason}"), "yellow")
     for ran in found.ran:
-        for group in ran.report.groups:
+        for group in ran.groups:
             if group.passed and group.right < group.of:
-                text = f"{ran.report.form} {group.name}: {group.of - group.right} wrong, allowed"
+                text = f"{ran.form} {group.name}: {group.of - group.right} wrong, allowed"
                 yield item("!", ink.text(f"{text}: {group.reason}"), "yellow")
 
 
@@ -293,4 +284,8 @@ def _share(line: Line) -> str:
 
 
 def _is_reference(one: Item) -> bool:
-    return one.group == "references" and not one.name.startswith("median ")
+    return one.group == "references" and not _is_median(one)
+
+
+def _is_median(one: Item) -> bool:
+    return one.name.startswith("median ")

@@ -40,11 +40,11 @@ def _cases(result: Result) -> Iterator[TestCase]:
         _fail(case, failure.title, "\n".join([*lines, failure.detail]))
         yield case
     for ran in result.ran:
-        well = {group.name: group.passed for group in ran.report.groups}
-        for item in ran.report.items:
-            yield _item(ran.report, item, fails=not item.passed and not well.get(item.group))
-        for group in ran.report.groups:
-            yield _group(ran.report, group)
+        well = {group.name: group.passed for group in ran.groups}
+        for item in ran.items:
+            yield _item(ran, item, fails=not item.passed and not well.get(item.group))
+        for group in ran.groups:
+            yield _group(ran, group)
     for check in result.drafts:
         yield _draft(result.canary, check)
 

@@ -303,8 +303,19 @@ def test_a_way_to_run_without_a_bound_is_refused() -> None:
     limits = Limits(
         schema=1, bounds=(Bound(backend="cpu", cache="f32", worst=1.0, median=1.0, reason="x"),)
     )
-    with pytest.raises(CanaryError, match="no bound is recorded for cuda, KV f16, form mix"):
-        limits.bound(backend="cuda", cache="f16", form="mix")
+    wanted = "no bound is recorded for s390x, cuda, KV f16, form mix"
+    with pytest.raises(CanaryError, match=wanted):
+        limits.bound(backend="cuda", cache="f16", form="mix", machine="s390x")
+
+
+def test_a_bound_may_be_of_one_kind_of_machine_and_wider_for_pictures() -> None:
+    arm = Bound(machine="aarch64", worst=1e-9, pictures=1e-5, median=1e-10, reason="x")
+    limits = Limits(schema=1, bounds=(arm, Bound(worst=1e-8, median=1e-10, reason="x")))
+    text = Reference(name="t", prompt=(1, 2), tokens=(3,))
+    seen = Reference(name="p", prompt=("picture:0123456789ab", "?"), tokens=(3,))
+    for machine, wanted in (("aarch64", [1e-9, 1e-5]), ("x86_64", [1e-8, 1e-8])):
+        bound = limits.bound(backend="cpu", cache="f32", form="f32", machine=machine)
+        assert [bound.of(one) for one in (text, seen)] == wanted
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import msgspec
 
 from sparkbuild.canary.audit.reasons import NONE, Reason, Reasons
 from sparkbuild.canary.audit.records import Probe
-from sparkbuild.canary.suite import REFERENCES, Limits
+from sparkbuild.canary.suite import REFERENCES, Bound, Limits
 
 _BLOCK: Final = re.compile(r"\bblk\.\d+\.")
 
@@ -94,15 +94,20 @@ def tensor_kind(probe: Probe) -> str:
     return _BLOCK.sub("blk.", probe.target)
 
 
+def _way(bound: Bound) -> str:
+    machine = "" if bound.machine == "*" else f"{bound.machine}, "
+    return f"{machine}{bound.backend}, KV {bound.cache}, {bound.form}"
+
+
 def noticing(probe: Probe, limits: Limits) -> list[str]:
     """Names of the checks that a perturbation fails: groups, bounds, the start itself."""
     if probe.refused:
         return ["start"]
     names = [name for name in probe.failed if name != REFERENCES]
     names += [
-        f"log-probabilities ({bound.backend}, KV {bound.cache}, {bound.form})"
+        f"log-probabilities ({_way(bound)})"
         for bound in limits.bounds
-        if probe.worst > bound.worst or probe.median > bound.median
+        if probe.worst > max(bound.worst, bound.pictures or 0) or probe.median > bound.median
     ]
     return names
 

@@ -119,7 +119,7 @@ def test_a_healthy_build_passes_in_both_forms_and_with_drafts(
                   "--build", str(build), "--json", "--junit", str(junit))  # fmt: skip
     assert done.returncode == 0, done.stderr
     (toy,) = json.loads(done.stdout)["canaries"]
-    ran = [one["report"] for one in toy["ran"]]
+    ran = toy["ran"]
     # Float32 is for numbers; what is said is asked of what is served.
     assert [(one["form"], one["cache"], len(one["items"])) for one in ran] == [
         ("f32", "f32", 2), ("q8_0", "f16", 3),
@@ -163,7 +163,7 @@ def test_a_refused_form_does_not_keep_others_from_being_asked(
     (toy,) = answer["canaries"]
     assert (answer["result"], answer["exit_code"], toy["passed"]) == ("failed", 19, False)
     assert toy["failures"]["f16"]["problems"] == ["exit status 3, expected m-f16.gguf"]
-    assert [ran["report"]["form"] for ran in toy["ran"]] == ["q8_0"]
+    assert [ran["form"] for ran in toy["ran"]] == ["q8_0"]
 
 
 def test_an_audit_counts_what_was_noticed(

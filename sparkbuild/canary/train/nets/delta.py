@@ -19,8 +19,8 @@ def chunk_delta(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Ten
     ``q``, ``k`` [batch, tokens, heads, K] are normalised here and q is scaled by K^-1/2; ``v``
     [batch, tokens, heads, V]; ``g`` log decay [batch, tokens, heads, K] (per channel, at least -5)
     or [batch, tokens, heads] (per head, any); ``beta`` [batch, tokens, heads]. Returns [batch,
-    tokens, heads, V]. The start state is zero. Computed in float32 at least, whatever autocast does: decays
-    are factors as large as e^80, whose products have to cancel.
+    tokens, heads, V]. The start state is zero. Computed in float32 at least,
+    whatever autocast does: decays are factors as large as e^80, whose products have to cancel.
     """
     with torch.autocast(q.device.type, enabled=False):
         return _chunk_delta(
