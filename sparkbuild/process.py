@@ -204,20 +204,25 @@ def start(
 
 
 def stop_session(
-    child: subprocess.Popen[bytes], *, grace: float = 10.0, poll: float = 0.02
+    child: subprocess.Popen[bytes],
+    *,
+    grace: float = 10.0,
+    poll: float = 0.02,
+    hurry: Callable[[], bool] = lambda: False,
 ) -> bool:
     """End a child and all that it started: TERM, then KILL after ``grace`` seconds.
 
-    Returns True when TERM was enough. KILL in the middle of CUDA work leaked about 20 GiB on
-    GB10 (field reports), so it is the last resort.
+    ``hurry``, asked every ``poll`` seconds, brings KILL forward. Returns True when TERM was enough.
+    KILL in the middle of CUDA work leaked about 20 GiB on GB10 (field reports), so it is the last
+    resort.
     """
     gentle = True
-    _signal_session(child.pid, signal.SIGTERM)
+    _signal_session(child, signal.SIGTERM)
     deadline = time.monotonic() + grace
-    while child.poll() is None or _session_alive(child.pid):
-        if time.monotonic() > deadline:
+    while child.poll() is None or _session(child):
+        if time.monotonic() > deadline or hurry():
             gentle = False
-            _signal_session(child.pid, signal.SIGKILL)
+            _signal_session(child, signal.SIGKILL)
             child.wait()
             break
         time.sleep(poll)
@@ -270,14 +275,20 @@ def _end_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _signal_session(leader: int, number: signal.Signals) -> None:
-    for pid in _session_members(leader):
+def _signal_session(child: Child, number: signal.Signals) -> None:
+    for pid in _session(child):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def _session_alive(leader: int) -> bool:
-    return any(pid != leader for pid in _session_members(leader))
+def _session(child: Child) -> list[int]:
+    """Live processes of a child's session.
+
+    The child's number stays taken while its session has members: a process that bears it after
+    the child was reaped is a stranger, and so is that one's session.
+    """
+    members = _session_members(child.pid)
+    return [] if child.returncode is not None and child.pid in members else members
 
 
 def _session_members(leader: int) -> list[int]:

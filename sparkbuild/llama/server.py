@@ -7,23 +7,23 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 import httpx
-import psutil
 
 from sparkbuild import process
 from sparkbuild.errors import SmokeError
 from sparkbuild.files import write_atomic
-from sparkbuild.llama import memory
+from sparkbuild.llama import guard, memory, room
+from sparkbuild.llama.guard import Guard, Strike
+from sparkbuild.llama.port import HOST, free_port, hang_up, listeners, wait_until_free
 
-HOST: Final = "127.0.0.1"
 _ATTEMPTS: Final = 5
 """Ports to try; each was free when it was chosen, and two stolen in a row are hardly chance."""
 _POLL: Final = 0.05
@@ -34,8 +34,6 @@ _OPENMP: Final = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait sleep: spinning at each of a tiny model's many barriers costs ten times the
 computing itself as soon as other programs want the same cores."""
 _PORT_TAKEN: Final = re.compile(r"couldn't bind|address already in use", re.IGNORECASE)
-_PORT_WAIT: Final = 5.0
-"""Seconds for the kernel to give a port back after its last holder is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +46,10 @@ class Limits:
     memory: float
     missing: int
     """Bytes that may lack after the end."""
+    floor: int = guard.FLOOR
+    """Bytes of MemAvailable that must stay there: at or below, the server is ended."""
+    settle: float = room.SETTLE
+    """Seconds before a start for more than the floor to be there, and what a strike left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,10 @@ class Ending:
     port_free: bool
     before: memory.Memory
     after: memory.Memory
+    lowest: int
+    """Bytes of MemAvailable that were left at the least while it ran."""
+    strike: Strike | None
+    """What the memory guard did to it."""
 
     @property
     def missing(self) -> int:
@@ -81,6 +87,7 @@ class Server:
         log: Path,
         limits: Limits,
         before: memory.Memory,
+        watch: Guard,
     ) -> None:
         self.port = port
         self.log = log
@@ -88,13 +95,24 @@ class Server:
         self.pid = child.pid
         self._child = child
         self._before = before
+        self._guard = watch
         self._ending: Ending | None = None
         self.stranger = _client(port, limits, {})
         self.client = _client(port, limits, {"Authorization": f"Bearer {key}"})
 
     def died(self) -> str:
-        """How the server ended by itself; empty while it lives."""
-        return "" if self._child.poll() is None else ending(self._child.returncode)
+        """How the server ended by itself or by the memory guard; empty while it lives."""
+        strike = self._guard.strike
+        if strike:
+            return str(strike)
+        code = self._guard.poll()
+        return "" if code is None else ending(code)
+
+    def raise_if_struck(self) -> None:
+        """Raise SmokeError where the memory guard ended the server; call it after the end."""
+        strike = self._guard.strike
+        if strike:
+            raise strike.refusal(self.log, tail(self.log))
 
     def state(self) -> Literal["silent", "loading", "ready", "shared"]:
         """``ready`` where ``/health`` is ok and nobody but this server listens on the port.
@@ -108,10 +126,10 @@ class Server:
             return "silent"
         except httpx.HTTPError:
             status = 0
-        listeners = self._listeners()
-        if listeners > {self.pid}:
+        found = listeners(self.port)
+        if found > {self.pid}:
             return "shared"
-        return "ready" if status == httpx.codes.OK and listeners == {self.pid} else "loading"
+        return "ready" if status == httpx.codes.OK and found == {self.pid} else "loading"
 
     def stop(self) -> Ending:
         """End the server: TERM, KILL after a grace period; return when port and memory are back.
@@ -125,11 +143,13 @@ class Server:
                 how=ending(self._child.returncode),
                 alive_until_asked=not died,
                 gentle=gentle,
-                port_free=_wait_until_free(self.port),
+                port_free=wait_until_free(self.port),
                 before=self._before,
                 after=memory.wait_until_back(
                     self._before, missing=self.limits.missing, seconds=self.limits.memory
                 ),
+                lowest=self._guard.lowest.available,
+                strike=self._guard.strike,
             )
         return self._ending
 
@@ -138,23 +158,14 @@ class Server:
         self._end()
 
     def _end(self) -> bool:
+        hang_up(self.port)  # closing alone does not reach threads that wait for an answer
         self.client.close()
         self.stranger.close()
         try:
-            return process.stop_session(self._child, grace=self.limits.stop)
+            return self._guard.stop()
         except BaseException:  # a second Ctrl-C: no more patience, and still nothing left behind
             process.stop_session(self._child, grace=0.0)
             raise
-
-    def _listeners(self) -> set[int | None]:
-        """Process ids that listen on the port, None for processes that are not ours to see."""
-        return {
-            connection.pid
-            for connection in psutil.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-            and connection.laddr
-            and connection.laddr.port == self.port
-        }
 
 
 @contextlib.contextmanager
@@ -171,7 +182,9 @@ def running(
     """Start llama-server with ``model``, wait until it is healthy, end it whatever happens.
 
     ``scratch`` is its home folder, made fresh and removed at the end; ``log`` is made fresh. Raises
-    SmokeError with the log's tail where the server ends early or is not healthy in time.
+    SmokeError with the log's tail where the server ends early or is not healthy in time; where the
+    machine has no memory for it, and nothing is started; and at the exit where the memory guard
+    ended it, whatever error that made of the body.
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -180,17 +193,15 @@ def running(
         server = _start(argv, scratch, log, limits, choose_port or free_port)
         try:
             yield server
+        except Exception:
+            server.stop()
+            server.raise_if_struck()
+            raise
         finally:
             server.stop()
+        server.raise_if_struck()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def free_port() -> int:
-    """A port that nobody holds at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def _client(port: int, limits: Limits, headers: dict[str, str]) -> httpx.Client:
@@ -236,18 +247,26 @@ def _start(
         port = choose_port()
         tried.append(str(port))
         command = [*argv, "--host", HOST, "--port", str(port), "--api-key-file", str(key_file)]
-        before = memory.reading()
+        before = room.wait_for_room(
+            floor=limits.floor, missing=limits.missing, seconds=limits.settle
+        )
+        cut = partial(hang_up, port)
+        watch = Guard(before, floor=limits.floor, patience=limits.stop, hang_up=cut)
         # From `/`: a binary that finds its libraries only beside the current folder must not pass.
-        child = process.start(command, log=log, env=env, cwd=Path("/"))
-        server = Server(child, port, key, log=log, limits=limits, before=before)
+        child = watch.launch(partial(process.start, command, log=log, env=env, cwd=Path("/")))
+        server = Server(child, port, key, log=log, limits=limits, before=before, watch=watch)
         try:
-            ready = _wait_until_healthy(server)
+            if _wait_until_healthy(server):
+                return server
+        except Exception:
+            server.abandon()
+            server.raise_if_struck()
+            raise
         except BaseException:
             server.abandon()
             raise
-        if ready:
-            return server
         server.abandon()
+        server.raise_if_struck()
     raise SmokeError(
         "llama-server found no port to listen on",
         problems=[f"taken by others, one after another: {', '.join(tried)}"],
@@ -275,16 +294,3 @@ def _wait_until_healthy(server: Server) -> bool:
             )
         time.sleep(_POLL)
     return True
-
-
-def _wait_until_free(port: int) -> bool:
-    deadline = time.monotonic() + _PORT_WAIT
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            # Connections in TIME_WAIT do not count, a listener does.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sparkbuild.errors import SmokeError
 from sparkbuild.llama.client import Api, Completion
 from sparkbuild.llama.server import Server
 from sparkbuild.smoke.suite import GreedyCase, Logprobs, Suite
@@ -28,6 +29,8 @@ class Context:
     server: Server | None = None
     absence: str = "it never started"
     """Why there is no server."""
+    short: SmokeError | None = None
+    """What ended the run where the machine's memory did."""
     alone: dict[str, Completion] = field(default_factory=dict)
     """The first answer to each greedy case, asked for one at a time."""
 

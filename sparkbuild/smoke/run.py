@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +55,7 @@ def smoke(
     )
     recorder = Recorder(context, on_check)
     log.unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
+    with _shortage_kept(context), contextlib.ExitStack() as stack:
         recorder.run(Checker(name="model", expected="", function=_model, needs_server=False))
         if recorder.done[-1].passed:
             recorder.run(_starter(stack, workdir / "server"))
@@ -64,7 +64,7 @@ def smoke(
         for checker in checks.CHECKS:
             recorder.run(checker)
     report = SmokeReport(suite=suite, model_sha256=loaded.model.sha256, checks=tuple(recorder.done))
-    if not report.passed:
+    if context.short or not report.passed:
         raise _refusal(report, context)
     return report
 
@@ -100,7 +100,7 @@ class Recorder:
         if checker.needs_server and server is not None and checker.name != "end":
             how = server.died()
             if how:
-                return False, f"not asked, the server had ended by itself: {how}"
+                return False, f"not asked, the server has ended: {how}"
         try:
             summary = checker.function(self.context, compare)
         except DiskFullError:
@@ -122,6 +122,17 @@ def _death(server: Server | None) -> str:
     while not server.died() and time.monotonic() < deadline:
         time.sleep(0.02)
     return f"; the server has ended: {server.died()}" if server.died() else ""
+
+
+@contextlib.contextmanager
+def _shortage_kept(context: Context) -> Iterator[None]:
+    """Keep what the memory guard's strike raises at the server's end: checks are reported too."""
+    try:
+        yield
+    except SmokeError as error:
+        if not error.short_of_memory:
+            raise
+        context.short = error
 
 
 def _model(context: Context, compare: Comparisons) -> str:
@@ -150,6 +161,8 @@ def _starter(stack: contextlib.ExitStack, scratch: Path) -> Checker:
             )
         except SparkbuildError as error:
             context.absence = error.message
+            if isinstance(error, SmokeError) and error.short_of_memory:
+                context.short = error
             raise
         compare.equal("state", "ready", context.server.state())
         return f"healthy after {time.monotonic() - started:.2f} s, port {context.server.port}"
@@ -169,12 +182,18 @@ def _limits(suite: Suite) -> Limits:
 
 def _refusal(report: SmokeReport, context: Context) -> SmokeError:
     failed = [check for check in report.checks if not check.passed]
+    short = context.short
+    told = f"{len(failed)} of {len(report.checks)} smoke checks of suite {report.suite} failed"
     error = SmokeError(
-        f"{len(failed)} of {len(report.checks)} smoke checks of suite {report.suite} failed",
-        problems=[f"{c.name}: expected {c.expected}, found {c.found}" for c in failed],
+        f"{told}: {short.message}" if short else told,
+        problems=[
+            *(short.problems if short and context.server else ()),  # else "start" has found them
+            *(f"{c.name}: expected {c.expected}, found {c.found}" for c in failed),
+        ],
         evidence=[context.log] if context.log.exists() else [],
-        next_step=f"read {context.log}; do not use these binaries",
+        next_step=short.next_step if short else f"read {context.log}; do not use these binaries",
         detail=tail(context.log),
     )
+    error.short_of_memory = short is not None
     error.report = report
     return error

@@ -1,12 +1,13 @@
 """The suite against a real llama-server: it passes, and real faults make it fail."""
 
+import contextlib
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,8 @@ import pytest
 from sparkbuild.errors import SmokeError
 from sparkbuild.files import sha256_file
 from sparkbuild.llama.client import Api
-from sparkbuild.llama.server import Limits, free_port, running
+from sparkbuild.llama.port import free_port
+from sparkbuild.llama.server import Limits, Server, running
 from sparkbuild.smoke import tiny
 from sparkbuild.smoke.model import Check, SmokeReport
 from sparkbuild.smoke.reference import nmse
@@ -220,6 +222,34 @@ def test_a_server_killed_in_the_middle_fails_the_rest_and_leaves_nothing(
     port = int(bench.log.read_text().split("--port ")[1].split()[0])
     with socket.create_server(("127.0.0.1", port)):
         pass
+
+
+def test_a_busy_server_that_the_memory_guard_ends_is_gone(bench: Bench) -> None:
+    """TERM is mostly enough. b11434's handler takes a mutex that its own thread may hold: KILL."""
+    tiny.ensure(bench.model.parent, sha256=SUITE.model.sha256)
+    body = {"prompt": [1] * 200, "n_predict": 1500, "temperature": 0, "ignore_eos": True}
+
+    def eat_until_it_ends(server: Server) -> None:
+        held = []
+        with contextlib.suppress(httpx.TransportError):
+            while not server.died():
+                server.client.post("/completion", json=body)
+                held.append(b"x" * (64 << 20))
+
+    with (
+        pytest.raises(SmokeError, match="llama-server was ended: only") as caught,
+        running(
+            bench.build.bin / "llama-server", SUITE.server.flags, model=bench.model,
+            scratch=bench.folder / "home", log=bench.log,
+            limits=replace(LIMITS, floor=psutil.virtual_memory().available - (500 << 20)),
+        ) as server,
+    ):  # fmt: skip
+        eat_until_it_ends(server)
+    assert caught.value.short_of_memory
+    end = server.stop()
+    assert end.how in ({"exit status 0"} if end.gentle else {"killed by SIGKILL"})
+    assert end.port_free
+    assert not psutil.pid_exists(server.pid)
 
 
 def test_ctrl_c_ends_a_server_that_is_loading_or_answering(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,13 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sparkbuild.errors import SmokeError
-from sparkbuild.llama.server import Limits, Server, free_port, running
+from sparkbuild.llama.port import free_port
+from sparkbuild.llama.server import Limits, Server, running
+from sparkbuild.smoke import run as run_module
 from sparkbuild.smoke.model import Check, SmokeReport
 from sparkbuild.smoke.run import smoke
 from sparkbuild.smoke.suite import FOLDER, load_suite
@@ -198,7 +202,7 @@ def test_a_server_that_dies_of_a_question_fails_the_rest_with_the_reason(stub: S
     failed = stub.failures("dies")
     assert "the server has ended: killed by SIGSEGV" in failed["greedy tokens"]
     for name in ("greedy again", "endings", "log-probabilities", "concurrent", "chat"):
-        assert failed[name] == "not asked, the server had ended by itself: killed by SIGSEGV"
+        assert failed[name] == "not asked, the server has ended: killed by SIGSEGV"
     assert "it had ended by itself: killed by SIGSEGV" in failed["end"]
     assert "tokenizer" not in failed
     assert "log" not in failed
@@ -310,7 +314,7 @@ def test_memory_left_without_an_owner_is_missed(stub: Stub) -> None:
 
 def limits(**changes: float) -> Limits:
     values = {"start": 5.0, "request": 2.0, "stop": 0.5, "memory": 0.0} | changes
-    return Limits(**values, missing=1 << 40)
+    return Limits(**values, missing=1 << 40)  # type: ignore[arg-type]
 
 
 def test_a_stolen_port_is_given_up_for_another(stub: Stub) -> None:
@@ -336,6 +340,46 @@ def test_no_port_at_all_is_a_refusal(stub: Stub) -> None:
     ):  # fmt: skip
         pass
     assert "Address already in use" in caught.value.detail
+
+
+@pytest.mark.parametrize("fault", ["eats", "eats-first"])
+def test_a_server_that_the_memory_guard_ends_fails_the_run_with_the_numbers(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    floor = psutil.virtual_memory().available - (500 << 20)
+    values = {**recorded(stub.folder / "unused"), "down_to": floor - (64 << 20)}
+    stub.recorded.write_text(json.dumps(values))
+    stub.change("start = { limit = 5", "start = { limit = 60")
+    stub.change("request = { limit = 2", "request = { limit = 60")
+    plain = run_module._limits
+    monkeypatch.setattr(run_module, "_limits", lambda suite: replace(plain(suite), floor=floor))
+    with pytest.raises(SmokeError) as caught:
+        stub.run(fault)
+    error, report = caught.value, caught.value.report
+    assert error.short_of_memory
+    assert isinstance(report, SmokeReport)
+    assert list(report.checks) == stub.checks
+    assert len(report.checks) == 15
+    assert "suite tiny failed: llama-server was ended: only " in error.message
+    numbers = f"MemAvailable: expected more than {floor >> 20} MiB, found "
+    assert sum(numbers in problem for problem in error.problems) == 1
+    assert "smaller context" in error.next_step
+    failed = {check.name: check.found for check in report.checks if not check.passed}
+    if fault == "eats-first":
+        assert failed["start"].startswith("llama-server was ended: only ")
+        assert failed["end"].startswith("not asked, there is no server: llama-server was ended")
+        return
+    ended = "ended by the memory guard: "
+    assert f"the server has ended: {ended}" in failed["greedy tokens"]
+    assert failed["chat"].startswith(f"not asked, the server has ended: {ended}")
+    assert f"it was {ended}" in failed["end"]
+
+
+def test_the_end_tells_the_least_memory_that_was_left(stub: Stub) -> None:
+    report = stub.run("none")
+    found = next(check.found for check in report.checks if check.name == "end")
+    before, lowest = re.findall(r"(\d+) MiB before, (\d+) at the lowest", found)[0]
+    assert 0 < int(lowest) <= int(before)
 
 
 def test_ctrl_c_between_checks_ends_the_server(stub: Stub, children: Children) -> None:

@@ -303,3 +303,17 @@ def test_a_server_that_does_not_come_up_has_noticed(
     assert result.refused == "llama-server did not come up; exit status 1"
     assert result.noticed
     assert result.changed
+
+
+def test_a_machine_without_memory_has_noticed_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_: Setup) -> CanaryReport:
+        error = SmokeError("llama-server was not started", evidence=[Path("/gone")])
+        error.short_of_memory = True
+        raise error
+
+    patched(monkeypatch, run)
+    with pytest.raises(SmokeError, match="not started") as caught:
+        Worker(bench).probe(probes(bench)[0])
+    assert caught.value.evidence == ()

@@ -106,6 +106,28 @@ def test_stop_is_gentle_first_and_final_in_the_end(tmp_path: Path) -> None:
     assert stubborn.returncode == -signal.SIGKILL
 
 
+def test_kill_comes_forward_where_there_is_hurry(tmp_path: Path) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
+    argv = [sys.executable, "-c", f"{code}; time.sleep(60)"]
+    stubborn = start(argv, log=tmp_path / "log", env=environment())
+    while "1" not in (tmp_path / "log").read_text().splitlines():
+        time.sleep(0.02)
+    asked = iter([False, False, True])
+    assert not stop_session(stubborn, grace=float("inf"), hurry=lambda: next(asked))
+    assert stubborn.returncode == -signal.SIGKILL
+    assert list(asked) == []
+
+
+def test_a_stranger_with_the_number_of_a_reaped_child_is_left_alone(tmp_path: Path) -> None:
+    stranger = start(["/bin/sleep", "60"], log=tmp_path / "a", env=environment())
+    child = start(["/bin/true"], log=tmp_path / "b", env=environment())
+    child.wait()
+    child.pid = stranger.pid  # what the kernel does once it has gone round all numbers
+    assert stop_session(child, grace=0)
+    assert stranger.poll() is None
+    stop_session(stranger)
+
+
 def test_a_killed_sparkbuild_takes_its_children_along(tmp_path: Path) -> None:
     code = textwrap.dedent(f"""
         from pathlib import Path

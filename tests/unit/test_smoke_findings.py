@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from sparkbuild.llama.client import Api, UnexpectedAnswerError
 from sparkbuild.llama.memory import Memory, reading
-from sparkbuild.llama.server import ending, free_port
+from sparkbuild.llama.port import free_port
+from sparkbuild.llama.server import ending
 from sparkbuild.smoke.compare import Comparisons
 from sparkbuild.smoke.identity import parse_version
 from sparkbuild.smoke.logscan import scan

@@ -34,7 +34,7 @@ def audit(
     Results are kept in the work folder as they come, and a later audit of the same files, suite
     and server goes on from there; ``on_probe`` is told of each, with how many are done of how
     many. ``only`` chooses among them. Only the main thread may call this. Raises CanaryError where
-    the healthy canary does not pass its own suite.
+    the healthy canary does not pass its own suite, SmokeError where the machine is short of memory.
     """
     wanted = [entry for entry in probes(bench) if only(entry)]
     journal = bench.workdir / _JOURNAL

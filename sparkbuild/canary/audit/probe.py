@@ -74,18 +74,24 @@ class Worker:
             return self._tried(wanted, self._drafted if wanted.drafts else self._asked)
 
     def _tried(self, wanted: Probe, ask: Callable[[Probe], Probe]) -> Probe:
-        """What ``ask`` finds; a server that does not come up is a finding too."""
+        """What ``ask`` finds; a server that does not come up is a finding too.
+
+        Raises SmokeError where the machine's memory did not do: that says nothing of ``wanted``.
+        """
         started = time.monotonic()
         try:
             found = ask(wanted)
         except SmokeError as error:
+            if error.short_of_memory:
+                error.evidence = ()  # the worker's folder goes; the log's tail is the detail
+                raise
             problems = "; ".join([error.message, *error.problems])
             found = msgspec.structs.replace(wanted, refused=problems)
         return msgspec.structs.replace(found, seconds=round(time.monotonic() - started, 3))
 
     def _drafted(self, wanted: Probe) -> Probe:
         found = self._accepted()
-        same = found == self._healthy
+        same = self._healthy is not None and _counts(found) == _counts(self._healthy)
         bad = judged_drafts(found, self._band, "healthy").state == "failed"
         return msgspec.structs.replace(
             wanted,
@@ -116,6 +122,11 @@ class Worker:
 
 
 _DRAFTS: Final = "drafts"
+
+
+def _counts(found: Acceptance) -> Acceptance:
+    """What came of the drafts; the lines of two logs are never the same."""
+    return msgspec.structs.replace(found, log=None)
 
 
 class _Here:

@@ -203,7 +203,8 @@ def prompt_of(sample: Sample, book: Book) -> Prompt:
 def _right(reports: list[CanaryReport]) -> tuple[set[str], dict[str, tuple[int, int]]]:
     """Questions that every form answers rightly, and the first form's rates by group."""
     right = set.intersection(*({i.name for i in r.items if i.passed} for r in reports))
-    rates = {group.name: (group.right, group.of) for group in reports[0].groups}
+    groups = (group for group in reports[0].groups if group.name != LOG)
+    rates = {group.name: (group.right, group.of) for group in groups}
     return right, rates
 
 

@@ -2,15 +2,19 @@
 
 usage: numbers_server.py HEALTHY.json [llama-server's arguments]
 HEALTHY holds the digests of healthy models, the reference's token and its log-probabilities; where
-it has ``no_graph`` the server ends with those words when it is to draft.
+it has ``no_graph`` the server ends with those words when it is to draft, and where it has
+``down_to`` a spoilt model makes it eat memory at a question, until no more bytes are available.
 """
 
 import hashlib
 import json
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 HEALTHY, *ARGUMENTS = sys.argv[1:]
 VALUES: dict[str, Any] = json.loads(Path(HEALTHY).read_text())
@@ -30,6 +34,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
+        held = []
+        while SPOILT and "down_to" in VALUES:
+            if psutil.virtual_memory().available > VALUES["down_to"]:
+                held.append(b"x" * (16 << 20))
+            time.sleep(0.01)
         values = [v - 1 if SPOILT and i == 0 else v for i, v in enumerate(VALUES["logprobs"])]
         top = [{"id": i, "logprob": v} for i, v in enumerate(values)]
         self.say({

@@ -1,7 +1,9 @@
 """A real HTTP server that behaves like llama-server with one fault, named by its first argument.
 
 usage: stub_server.py FAULT RECORDED.json [llama-server's arguments]
-RECORDED holds what a healthy server would say: the stub has no model.
+RECORDED holds what a healthy server would say: the stub has no model. One that eats memory does so
+at a question (eats, eats-deaf, eats-and-strands) or before it listens (eats-first), until no more
+than ``down_to`` bytes are available.
 """
 
 import itertools
@@ -10,14 +12,19 @@ import mmap
 import os
 import signal
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 FAULT, RECORDED, *ARGUMENTS = sys.argv[1:]
 VALUES: dict[str, Any] = json.loads(Path(RECORDED).read_text())
 ANSWERS = itertools.count()
+BUSY: list[object] = []
+"""Who is being answered."""
 
 
 def argument(name: str) -> str:
@@ -67,6 +74,15 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif FAULT == "dies":
             os.kill(os.getpid(), signal.SIGSEGV)
+        elif FAULT in {"eats", "eats-deaf", "eats-and-strands"}:
+            if FAULT == "eats-and-strands":
+                strand_memory()
+            eat_memory()
+        elif FAULT == "waits":
+            BUSY.append(self)
+            print("I stub: asked", flush=True)  # noqa: T201
+            self.connection.recv(1)  # until the client hangs up
+            BUSY.remove(self)
         elif FAULT == "not-json":
             self.send(b"<html>GGGGGGGG</html>", 200)
         elif body.get("n_probs"):
@@ -114,12 +130,29 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def strand_memory() -> None:
-    """300 MiB of shared memory with no owner, as a killed process on unified memory leaves it."""
+    """Shared memory with no owner (300 MiB), as a killed process on unified memory leaves it."""
     with Path(VALUES["shared_memory"]).open("w+b") as file:
-        file.truncate(300 << 20)
+        file.truncate(VALUES.get("stranded", 300 << 20))
         with mmap.mmap(file.fileno(), 0) as room:
             for offset in range(0, len(room), mmap.PAGESIZE):
                 room[offset] = 1
+
+
+def eat_memory() -> None:
+    """Memory of its own, step by step, and more where others give some back; it never returns."""
+    print("I stub: eats", flush=True)  # noqa: T201
+    held = []
+    while True:
+        if psutil.virtual_memory().available > VALUES["down_to"]:
+            held.append(b"x" * (16 << 20))
+        time.sleep(0.01)
+
+
+def leave_when_idle() -> None:
+    """As llama-server does: TERM is heard, and whoever still waits for an answer is waited for."""
+    while BUSY:
+        time.sleep(0.02)
+    os._exit(0)
 
 
 def main() -> None:
@@ -127,14 +160,18 @@ def main() -> None:
         print(VALUES["version"])  # noqa: T201
         return
     print("I stub: started", flush=True)  # noqa: T201
-    if FAULT == "deaf":
+    if FAULT in {"deaf", "eats-deaf"}:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif FAULT == "waits":
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave_when_idle).start())
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(3 if FAULT == "fails-at-end" else 0))
     if FAULT == "logs-error":
         print("0.00.100.000 E llama_decode: something went wrong", flush=True)  # noqa: T201
     if FAULT == "strands-memory":
         strand_memory()
+    if FAULT == "eats-first":
+        eat_memory()
     port = int(argument("--port"))
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

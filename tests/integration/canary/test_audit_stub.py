@@ -14,10 +14,11 @@ from sparkbuild.canary.audit.audit import audit
 from sparkbuild.canary.audit.probe import Bench
 from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.audit.summary import summarise
+from sparkbuild.canary.drafts import acceptance
 from sparkbuild.canary.numbers import encode_numbers
 from sparkbuild.canary.run import Setup
 from sparkbuild.canary.suite import Numbers, Reference, Suite, encode_suite, load_suite
-from sparkbuild.errors import CanaryError
+from sparkbuild.errors import CanaryError, SmokeError
 from sparkbuild.files import sha256_bytes, sha256_file
 
 STUB = Path(__file__).parents[2] / "data/canary/numbers_server.py"
@@ -86,6 +87,36 @@ def test_an_audit_finds_everything_and_goes_on_where_it_was_stopped(bench: Bench
     # Nothing to do: not even a healthy run.
     bench.setup.executable.with_name("healthy.json").unlink()
     assert audit(bench, processes=2) == found
+
+
+def test_an_audit_stops_where_memory_runs_out(bench: Bench) -> None:
+    """A server that the memory guard ended has noticed nothing."""
+    # Far enough below for the worker process and for what other programs take.
+    floor = psutil.virtual_memory().available - (700 << 20)
+    numbers = bench.setup.executable.with_name("healthy.json")
+    numbers.write_text(
+        json.dumps({**json.loads(numbers.read_text()), "down_to": floor - (64 << 20)})
+    )
+    patience = replace(bench.setup.patience, floor=floor)
+    bench = replace(bench, setup=replace(bench.setup, patience=patience))
+    with pytest.raises(SmokeError, match="llama-server was ended: only") as caught:
+        audit(bench, processes=1)
+    assert caught.value.short_of_memory
+    assert caught.value.problems[0].startswith(
+        f"MemAvailable: expected more than {floor >> 20} MiB, found "
+    )
+    assert caught.value.evidence == ()
+    assert list(bench.workdir.glob("worker-*")) == []
+    assert not (bench.workdir / "audit.jsonl").exists(), "nothing was noticed"
+    assert not [c for c in psutil.Process().children(recursive=True) if str(STUB) in c.cmdline()]
+
+
+def test_drafts_without_memory_are_not_unsupported(bench: Bench) -> None:
+    bench.setup.log.write_text("0.1 E NextN graph not implemented\n")  # of an earlier start
+    patience = replace(bench.setup.patience, floor=1 << 60, settle=0.0)
+    with pytest.raises(SmokeError, match="was not started") as caught:
+        acceptance(bench.suite, replace(bench.setup, patience=patience), depth=1)
+    assert caught.value.short_of_memory
 
 
 def test_a_canary_that_fails_untouched_is_not_audited(bench: Bench) -> None:

@@ -43,10 +43,11 @@ def run_json(run: Run, *argv: str) -> tuple[int, dict[str, Any]]:
 def test_a_healthy_build_answers_everything_rightly(
     name: str, real_build: Build, work: Path, run_sparkbuild: Run
 ) -> None:
-    # One form each: the whole of them is the command's default, and minutes on a slow machine.
+    # The exact numbers and one form each: all of them are the command's default, and minutes on a
+    # slow machine.
     form = "q8_0" if name == "glm5-next" else "f16"
-    places = ("--build", str(real_build.bin), "--work", str(work))
-    code, said = run_json(run_sparkbuild, "run", name, "--form", form, *places, "--no-drafts")
+    places = ("--build", str(real_build.bin), "--work", str(work), "--no-drafts")
+    code, said = run_json(run_sparkbuild, "run", name, "--form", "f32", "--form", form, *places)
     assert code == 0, json.dumps(said)[:4000]
     assert {entry["canary"] for entry in said["canaries"]} == {name}
 
