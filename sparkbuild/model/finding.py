@@ -11,6 +11,8 @@ State = Literal["ok", "note", "warning", "fault"]
 """``note``: nothing is wrong, or it was not tried. ``warning``: it starts and may serve badly.
 ``fault``: it does not start, does not answer, or answers wrongly."""
 
+NOT_ASKED: Final = "none asked"
+"""What a check expects that looks at something which nobody asked for."""
 _LONGEST: Final = 80
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.+-]{1,80}")
 _LISTED: Final = 6
@@ -25,6 +27,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     found: str
     reason: str = ""
     next_step: str = ""
+
+
+def not_asked(name: str) -> Finding:
+    """The finding of a check that looks at something which nobody asked for."""
+    return Finding(name=name, state="ok", expected=NOT_ASKED, found="none")
+
+
+def not_tried(name: str, expected: str, found: str) -> Finding:
+    """The finding of a check that needs a build, where none was named."""
+    reason = "not tried: no --build"
+    return Finding(name=name, state="note", expected=expected, found=found, reason=reason)
 
 
 def shown(value: object) -> str:

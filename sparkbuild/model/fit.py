@@ -43,7 +43,12 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def fit(model: Model, vision: Model | None, build: Build, asked: Asked) -> tuple[Finding, ...]:
-    """One finding a check. Nothing is read but what was read before, and nothing is raised."""
+def fit(
+    model: Model, vision: Model | None, build: Build | None, asked: Asked
+) -> tuple[Finding, ...]:
+    """One finding a check; without a build, what only one can tell is a note.
+
+    Nothing is read but what was read before, and nothing is raised.
+    """
     subject = Subject(model=model, vision=vision, build=build, asked=asked)
     return tuple(check(subject) for check in CHECKS)

@@ -46,6 +46,14 @@ class Ink:
         symbol, plain, style = _LOOK[state]
         return Text(f"{plain if self.ascii_only else symbol} {state}", style=style)
 
+    def line(self, value: str, style: str = "") -> Text:
+        """Text in which line breaks and tabs are spelled out too: a file's name may hold them."""
+        return self.text(visible(value).replace("\n", "\\n").replace("\t", "\\t"), style)
+
+    def headed(self, head: str, value: str, style: str = "") -> Text:
+        """A bold beginning, then a value that does not take its style."""
+        return Text.assemble(self.text(head, "bold"), self.line(value, style), overflow="fold")
+
     def labelled(self, label: str, value: str, style: str = "") -> Text:
         """A label in a column of its own, then the whole value on the same line."""
         line = Text(f"  {label:<10}", style="bold", no_wrap=True, overflow="ignore")

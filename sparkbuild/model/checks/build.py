@@ -7,7 +7,8 @@ import re
 from sparkbuild.model.book import book
 from sparkbuild.model.build import Library
 from sparkbuild.model.checks.subject import Subject
-from sparkbuild.model.finding import Finding, listed, shown
+from sparkbuild.model.finding import Finding, listed, named, not_asked, not_tried, shown
+from sparkbuild.model.read import Model
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _NO_MODELS = {
@@ -17,29 +18,38 @@ _NO_MODELS = {
 }
 _ADAPTER = "adapter"
 """It names the architecture of the model that it is for."""
+_LLAMA = "libllama"
 _CLIP = "clip"
 """The architecture of vision towers; libllama has the name for llama-quantize alone."""
 
 
 def architecture(subject: Subject) -> Finding:
     """The architecture is one that libllama has the name of."""
-    name, library = subject.model.architecture, subject.build.llama
-    expected = f"an architecture that {library.path.name} knows"
+    name = subject.model.architecture
+    library = subject.build.llama if subject.build else None
+    expected = f"an architecture that {library.path.name if library else _LLAMA} knows"
     kind = "mmproj" if name == _CLIP else subject.model.text("general.type") or "model"
-    strange = name == _CLIP or not library.knows(name)
+    known = name if library is None else library.knows(name)
+    strange = name == _CLIP or not known
     if kind in _NO_MODELS and (strange or kind == _ADAPTER):
         found, reason = f"general.type {kind}", "llama-server loads models alone as --model"
         return _fault("architecture", "a model", found, reason, _NO_MODELS[kind])
-    if not strange:
-        return Finding(name="architecture", state="ok", expected=expected, found=name)
-    return _unknown(subject, "architecture", expected, name, library)
+    if strange:
+        return _unknown(subject, "architecture", expected, name, library)
+    if library is None:
+        return not_tried("architecture", expected, named(name))
+    return Finding(name="architecture", state="ok", expected=expected, found=name)
 
 
 def projector(subject: Subject) -> Finding:
     """The mmproj's projector is one that libmtmd has the name of."""
-    vision, library = subject.vision, subject.build.mtmd
+    vision, build = subject.vision, subject.build
     if vision is None:
-        return Finding(name="projector", state="ok", expected="none asked", found="none")
+        return not_asked("projector")
+    name = projector_of(vision)
+    if build is None:
+        return not_tried("projector", "a projector that libmtmd knows", named(name))
+    library = build.mtmd
     if library is None:
         return _fault(
             "projector",
@@ -48,16 +58,14 @@ def projector(subject: Subject) -> Finding:
             "this build has no vision",
             "build the variant vision",
         )
-    name = projector_of(subject)
     expected = f"a projector that {library.path.name} knows"
     if library.knows(name):
         return Finding(name="projector", state="ok", expected=expected, found=name)
     return _unknown(subject, "projector", expected, name, library)
 
 
-def projector_of(subject: Subject) -> str:
-    """The vision projector's name, empty where the mmproj states none."""
-    vision = subject.vision
+def projector_of(vision: Model | None) -> str:
+    """The vision projector's name, empty where an mmproj states none, or there is no mmproj."""
     if vision is None:
         return ""
     return vision.text("clip.projector_type") or vision.text("clip.vision.projector_type") or ""
@@ -68,6 +76,8 @@ def tensor_types(subject: Subject) -> Finding:
     vision = subject.vision
     tensors = [*subject.model.tensors.values(), *(vision.tensors.values() if vision else ())]
     types = sorted({tensor.type for tensor in tensors})
+    if subject.build is None:
+        return not_tried("tensor types", "types that ggml knows", listed(types, most=40))
     library = subject.build.ggml
     if library is None:
         return Finding(
@@ -99,6 +109,9 @@ def tensor_names(subject: Subject) -> Finding:
 
     Names changed while architectures were reviewed, so early files hold others.
     """
+    if subject.build is None:
+        told = f"{len(subject.model.tensors)} names"
+        return not_tried("tensor names", f"names that {_LLAMA} knows", told)
     library = subject.build.llama
     patterns = {_NUMBER.sub("%d", name): name for name in subject.model.tensors}
     strange = [name for pattern, name in patterns.items() if not _asks(library, pattern)]
@@ -123,9 +136,12 @@ def _asks(library: Library, pattern: str) -> bool:
     return library.knows(pattern.rpartition(".")[0]) or library.knows(pattern)
 
 
-def _unknown(subject: Subject, name: str, expected: str, found: str, library: Library) -> Finding:
+def _unknown(
+    subject: Subject, name: str, expected: str, found: str, library: Library | None
+) -> Finding:
     twin = book().twin_of(name, found)
-    other = next((n for n in twin.names if n != found and library.knows(n)), "") if twin else ""
+    names = twin.names if twin else ()
+    other = next((n for n in names if n != found and library and library.knows(n)), "")
     if twin and other:
         return _fault(name, f"{expected}; it knows {other}", shown(found), twin.reason, twin.remedy)
     return _fault(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from sparkbuild.model.book import book
+from sparkbuild.model.build import Build
 from sparkbuild.model.checks.subject import Subject, block_of
-from sparkbuild.model.finding import Finding, State, listed, named
+from sparkbuild.model.finding import Finding, State, listed, named, not_asked, not_tried
 from sparkbuild.model.types import BY_NAME
 
 MTP: Final = "draft-mtp"
@@ -76,20 +77,11 @@ def graph(subject: Subject) -> Finding:
     drafter = asked.drafter or subject.model
     name = drafter.architecture
     if MTP not in asked.speculation:
-        return Finding(name="MTP graph", state="ok", expected="none asked", found="none")
-    expected = f"a NextN block, and an MTP graph for {named(name)} in {build.llama.path.name}"
-    refusal = next(
-        (r for r in book().refusal if r.architecture == name and build.llama.knows(r.text)), None
-    )
-    if refusal:
-        return Finding(
-            name="MTP graph",
-            state="fault",
-            expected=expected,
-            found=f"the library's own text: {refusal.text}",
-            reason=refusal.reason,
-            next_step=refusal.remedy,
-        )
+        return not_asked("MTP graph")
+    library = build.llama.path.name if build else "libllama"
+    expected = f"a NextN block, and an MTP graph for {named(name)} in {library}"
+    if build and (refused := _refused(build, name, expected)):
+        return refused
     if not drafter.number(drafter.key("nextn_predict_layers")) and name not in _ASSISTANTS:
         return _no_graph(
             expected,
@@ -97,6 +89,22 @@ def graph(subject: Subject) -> Finding:
             "llama-server ends with `failed to create MTP context`",
             "serve it without --spec-type draft-mtp, or take a file with its NextN block",
         )
+    if build is None:
+        return not_tried("MTP graph", expected, "a NextN block")
+    return _drawn(build, name, expected)
+
+
+def _refused(build: Build, name: str, expected: str) -> Finding | None:
+    """The fault of a library that holds a text which it throws instead of a graph."""
+    for refusal in book().refusal:
+        if refusal.architecture == name and build.llama.knows(refusal.text):
+            found = f"the library's own text: {refusal.text}"
+            return _no_graph(expected, found, refusal.reason, refusal.remedy)
+    return None
+
+
+def _drawn(build: Build, name: str, expected: str) -> Finding:
+    """Whether a build has the graph of a model with a NextN block."""
     borrowed = next((g.of for g in book().graph if g.architecture == name), name)
     if build.has_mtp_graph(borrowed) or name in _ASSISTANTS:
         return Finding(name="MTP graph", state="ok", expected=expected, found="both")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkbuild.model.checks.subject import Subject
-from sparkbuild.model.finding import Finding, listed, shown
+from sparkbuild.model.finding import Finding, listed, not_asked, shown
 from sparkbuild.model.header import padded
 from sparkbuild.model.read import Model, Shard
 
@@ -31,7 +31,7 @@ def vision_file(subject: Subject) -> Finding:
     """The same three of the mmproj."""
     vision = subject.vision
     if vision is None:
-        return Finding(name="mmproj file", state="ok", expected="none asked", found="none")
+        return not_asked("mmproj file")
     looks = (_shards, _sizes, _table)
     found = [look("mmproj file", vision) for look in looks]
     return next((finding for finding in found if finding.state != "ok"), found[1])

@@ -9,6 +9,8 @@ from sparkbuild.model.finding import Finding, State, listed
 from sparkbuild.model.memory import Budget, budget, largest_context
 from sparkbuild.model.types import BY_NAME, CACHE_TYPES
 
+MEMORY: Final = "memory"
+"""The name of the check on memory, whose finding lists every part of the sum."""
 _MMAP: Final = ("mmap", "mmap+mlock")
 
 
@@ -79,7 +81,7 @@ def memory(subject: Subject) -> Finding:
     asked = subject.asked
     if any(kind not in BY_NAME for kind in _kinds(subject)):
         return Finding(
-            name="memory",
+            name=MEMORY,
             state="note",
             expected="a sum",
             found="none",
@@ -90,7 +92,7 @@ def memory(subject: Subject) -> Finding:
     found = f"{total.needed:,} bytes at {total.context:,} tokens: {told}"
     if asked.machine is None:
         return Finding(
-            name="memory",
+            name=MEMORY,
             state="note",
             expected="a sum below MemAvailable",
             found=found,
@@ -99,7 +101,7 @@ def memory(subject: Subject) -> Finding:
     available = asked.machine.available
     state, reason, step = _judged(subject, total, available)
     return Finding(
-        name="memory",
+        name=MEMORY,
         state=state,
         expected=f"at most {available:,} bytes (MemAvailable)",
         found=found,

@@ -22,7 +22,8 @@ class Subject:
 
     model: Model
     vision: Model | None
-    build: Build
+    build: Build | None
+    """None where what only a build can tell is not asked."""
     asked: Asked
 
     @property

@@ -6,7 +6,7 @@ from sparkbuild.model.book import book
 from sparkbuild.model.checks.build import projector_of
 from sparkbuild.model.checks.keys import keys_finding, lacking
 from sparkbuild.model.checks.subject import Subject
-from sparkbuild.model.finding import Finding, State, listed, shown
+from sparkbuild.model.finding import Finding, State, listed, not_asked, shown
 from sparkbuild.model.read import Model
 
 _CLIP = "clip"
@@ -18,7 +18,7 @@ def mmproj(subject: Subject) -> Finding:
     vision = subject.vision
     expected = "general.architecture clip, with a vision encoder"
     if vision is None:
-        return Finding(name="mmproj", state="ok", expected="none asked", found="none")
+        return not_asked("mmproj")
     found = f"{vision.path.name}: {shown(vision.architecture)}"
     encoder = vision.values.get("clip.has_vision_encoder")
     right = vision.architecture == _CLIP and encoder is True
@@ -35,9 +35,9 @@ def mmproj(subject: Subject) -> Finding:
 def projector_keys(subject: Subject) -> Finding:
     """Every key and tensor is there without which the vision tower is refused."""
     vision = subject.vision
-    known = book().projects(projector_of(subject))
+    known = book().projects(projector_of(vision))
     if vision is None:
-        return Finding(name="mmproj keys", state="ok", expected="none asked", found="none")
+        return not_asked("mmproj keys")
     keys = [*book().vision.required, *(known.required if known else ())]
     tensors = known.tensors if known else ()
     wrong = lacking(vision, keys)
@@ -55,14 +55,14 @@ def projector_width(subject: Subject) -> Finding:
     vision, model = subject.vision, subject.model
     wanted = model.number(model.key("embedding_length"))
     if vision is None or wanted is None:
-        return Finding(name="projector width", state="ok", expected="none asked", found="none")
-    place, width = _width(vision, projector_of(subject))
+        return not_asked("projector width")
+    place, width = width_of(vision, projector_of(vision))
     state: State = "ok"
     reason = ""
     if width is None:
         state, reason = "note", "not known where this projector's width stands"
     elif width != wanted:
-        state = "fault" if book().projects(projector_of(subject)) else "warning"
+        state = "fault" if book().projects(projector_of(vision)) else "warning"
         reason = "llama-server ends with `mismatch between text model and mmproj`"
     return Finding(
         name="projector width",
@@ -76,7 +76,7 @@ def projector_width(subject: Subject) -> Finding:
 
 def picture_tokens(subject: Subject) -> Finding:
     """The vocabulary has the tokens that go around a picture."""
-    known = book().projects(projector_of(subject))
+    known = book().projects(projector_of(subject.vision))
     tokens = subject.model.texts("tokenizer.ggml.tokens") or ()
     if known is None or not tokens:
         return Finding(
@@ -95,7 +95,8 @@ def picture_tokens(subject: Subject) -> Finding:
     )
 
 
-def _width(vision: Model, name: str) -> tuple[str, int | None]:
+def width_of(vision: Model, name: str) -> tuple[str, int | None]:
+    """Where the width of a projector of that name stands, and how many numbers it is."""
     known = book().projects(name)
     if known is None:
         key = "clip.vision.projection_dim"

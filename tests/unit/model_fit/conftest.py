@@ -162,7 +162,7 @@ def build(folder: Path) -> Build:
 
 
 def findings(
-    model: Model, vision: Model | None, build: Build, asked: Asked | None = None
+    model: Model, vision: Model | None, build: Build | None, asked: Asked | None = None
 ) -> dict[str, Finding]:
     found = fit(model, vision, build, asked or Asked(context=4096))
     names = [finding.name for finding in found]

@@ -1,0 +1,81 @@
+"""Everything that is told about a model before it is served: facts, findings, memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sparkbuild.errors import ModelError
+from sparkbuild.model.asked import Asked, Machine
+from sparkbuild.model.build import Build
+from sparkbuild.model.facts import Facts, facts
+from sparkbuild.model.finding import Finding
+from sparkbuild.model.fit import fit
+from sparkbuild.model.memory import Budget, budget, largest_context
+from sparkbuild.model.read import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a model is, what every check said, and the sum of its memory."""
+
+    asked: Asked
+    facts: Facts
+    findings: tuple[Finding, ...]
+    memory: Budget
+    available: int
+    """Bytes that a server can have."""
+    largest: int
+    """Tokens of the largest context that fits, of all slots together; 0 where none does."""
+
+    @property
+    def margin(self) -> int:
+        """Bytes that are left at the start; below 0 they lack."""
+        return self.available - self.memory.needed
+
+    @property
+    def exit_code(self) -> int:
+        """ModelError's where a check found a fault."""
+        faulty = any(finding.state == "fault" for finding in self.findings)
+        return ModelError.exit_code if faulty else 0
+
+
+def inspect(
+    model: Model, vision: Model | None, build: Build | None, asked: Asked, machine: Machine
+) -> Inspection:
+    """Look at a model in every way that needs nothing but its headers."""
+    asked = dataclasses.replace(asked, machine=machine)
+    return Inspection(
+        asked=asked,
+        facts=facts(model, vision),
+        findings=fit(model, vision, build, asked),
+        memory=budget(model, vision, asked),
+        available=machine.available,
+        largest=largest_context(model, vision, asked, machine.available),
+    )
+
+
+def document(found: Inspection) -> dict[str, Any]:
+    """The same for JSON, result and exit code first."""
+    return {
+        "result": "failed" if found.exit_code else "passed",
+        "exit_code": found.exit_code,
+        "asked": {
+            field.name: getattr(found.asked, field.name)
+            for field in dataclasses.fields(found.asked)
+            if field.name not in {"drafter", "machine"}
+        },
+        "facts": msgspec.to_builtins(found.facts),
+        "findings": msgspec.to_builtins(found.findings),
+        "memory": {
+            **dataclasses.asdict(found.memory),
+            "needed": found.memory.needed,
+            "growth": found.memory.growth,
+            "available": found.available,
+            "margin": found.margin,
+            "largest_context": found.largest,
+        },
+    }
