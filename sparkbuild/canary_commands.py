@@ -51,7 +51,7 @@ BACKEND = click.option(
     show_default=True,
     help="Where to compute; each has bounds of its own. With cuda a GPU has to be seen.",
 )
-_THREADS = click.option(
+THREADS = click.option(
     "--threads",
     type=click.IntRange(min=1),
     default=2,
@@ -157,7 +157,7 @@ def derive_forms(
     help="Type of the KV cache; each has bounds of its own. Default: f16; of the form f32, f32. "
     "With f32, flash attention is off.",
 )
-@_THREADS
+@THREADS
 @click.option(
     "--drafts/--no-drafts",
     default=True,

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from sparkbuild.canary.model import (
     Head,
     Item,
 )
-from sparkbuild.canary.run import Setup, canary
+from sparkbuild.canary.run import SLOTS, Setup, canary
 from sparkbuild.canary.suite import load_suite
 from sparkbuild.errors import CanaryError, SmokeError, UsageError
 from sparkbuild.files import disk_full_refused, exclusive
@@ -62,6 +62,16 @@ class Desk:
     cache: CacheType | None = None
     """For every form; by default each has its own."""
     threads: int = 2
+    flags: tuple[str, ...] = ()
+    """Of llama-server's, in every start, after all others."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    slots: int = SLOTS
+    label: str = ""
+    """What is said of all that is done, beside the canary and the form."""
+
+    def named(self, entry: Canary, what: str) -> str:
+        """A piece of work, for a person."""
+        return ", ".join(filter(None, (f"{entry.name} {what}", self.label)))
 
     def cache_of(self, form: Form) -> CacheType:
         """The cache's type for a form: of float32 weights float32, of others what is served."""
@@ -202,7 +212,7 @@ def _tried(
     desk: Desk, found: _Findings, entry: Canary, what: str, do: Callable[[], tuple[_T, str, bool]]
 ) -> _T | None:
     """What ``do`` gives, with a line that says how it went; None after a refusal, which is kept."""
-    label = f"{entry.name} {what}"
+    label = desk.named(entry, what)
     desk.live.started(label)
     started = time.monotonic()
     try:
@@ -233,13 +243,14 @@ def _pass(
         text = f"{one.group}: {one.name}"
         desk.live.progress(len(done), total, f"{wrong} wrong, {text}" if wrong else text)
 
-    log = place.log("run", form, desk.backend, cache)
+    log = place.log("run", form, desk.backend, cache, *re.findall(r"\w+", desk.label))
     setup = _setup(desk, place, files, form, flags, log, cache=cache)
     report = canary(folder, setup, on_item=told, answers=answers)
     right = sum(one.passed for one in report.items)
+    faults = report.log.count("fault")
     summary = (
-        f"{right}/{len(report.items)} right, {files.model.how}, loaded in "
-        f"{report.load_seconds:.2f} s"
+        f"{right}/{len(report.items)} right, {f'{faults} faults in the log, ' if faults else ''}"
+        f"{files.model.how}, loaded in {report.load_seconds:.2f} s"
     )
     return report, summary, report.passed
 
@@ -307,8 +318,10 @@ def _setup(
         cache=cache,
         scratch=place.scratch,
         log=log,
-        flags=flags,
+        flags=(*flags, *desk.flags),
+        environment=desk.environment,
         threads=desk.threads,
+        slots=desk.slots,
     )
 
 

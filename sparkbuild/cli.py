@@ -16,6 +16,8 @@ from sparkbuild.canary_commands import canary_group
 from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_canary
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
+from sparkbuild.model_commands import inspect_command
+from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
 
 if TYPE_CHECKING:
@@ -200,6 +202,8 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
 
 cli.add_command(toolkit_group)
 cli.add_command(canary_group)
+cli.add_command(inspect_command)
+cli.add_command(smoke_command)
 for command in (audit_suite, train_canary, record_canary):
     canary_group.add_command(command)
 

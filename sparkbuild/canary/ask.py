@@ -14,7 +14,8 @@ import httpx
 from sparkbuild.canary.model import Item
 from sparkbuild.canary.numbers import Array, Difference, compare, continued
 from sparkbuild.canary.suite import PICTURE, REFERENCES, Answer, Bound, Reference, Suite
-from sparkbuild.llama.client import Api, Chat, UnexpectedAnswerError, picture
+from sparkbuild.llama.answers import Chat, Completion
+from sparkbuild.llama.client import Api, UnexpectedAnswerError, picture
 from sparkbuild.llama.server import Server
 
 _SHOWN: Final = 200
@@ -112,7 +113,7 @@ class Asker:
         started = time.monotonic()
         expected = _wanted(entry)
         try:
-            found = self._given(entry)
+            found = said(asked(self._api, entry, self._pictures))
         except (httpx.HTTPError, UnexpectedAnswerError) as error:
             found = {"trouble": self._trouble(error)}
         wrong = {key: found.get(key) for key in expected if found.get(key) != expected[key]}
@@ -127,25 +128,29 @@ class Asker:
             seconds=round(time.monotonic() - started, 3),
         )
 
-    def _given(self, entry: Answer) -> dict[str, Any]:
-        """What the server made of the answer, in the form of ``_wanted``."""
-        if entry.raw:
-            answer = self._api.complete_mixed([entry.raw], count=entry.count)
-            finish = "length" if answer.stop_type == "limit" else "stop"
-            return {"text": answer.content, "finish": finish, "reasoning": "", "calls": []}
-        chat = self._api.converse(
-            list(with_pictures(entry.messages, self._pictures)),
-            count=entry.count,
-            tools=entry.tools,
-            thinking=entry.thinking,
-        )
-        return _said(chat)
-
     def _trouble(self, error: Exception) -> str:
-        how = self._server.died()
-        return f"{type(error).__name__}: {error}" + (
-            f"; the server has ended: {how}" if how else ""
-        )
+        return trouble(self._server, error)
+
+
+def trouble(server: Server, error: Exception) -> str:
+    """What kept an answer from coming, and how the server ended where it did."""
+    how = server.died()
+    return f"{type(error).__name__}: {error}" + (f"; the server has ended: {how}" if how else "")
+
+
+def asked(
+    api: Api, entry: Answer, pictures: Mapping[str, bytes], *, probabilities: int = 0
+) -> Completion | Chat:
+    """The server's answer to one question, with so many most likely tokens at every position."""
+    if entry.raw:
+        return api.complete_mixed([entry.raw], count=entry.count, probabilities=probabilities)
+    return api.converse(
+        list(with_pictures(entry.messages, pictures)),
+        count=entry.count,
+        tools=entry.tools,
+        thinking=entry.thinking,
+        probabilities=probabilities,
+    )
 
 
 def with_pictures(
@@ -176,10 +181,14 @@ def _wanted(entry: Answer) -> dict[str, Any]:
     }
 
 
-def _said(chat: Chat) -> dict[str, Any]:
-    if len(chat.choices) != 1:
-        return {"trouble": f"{len(chat.choices)} choices, expected 1"}
-    choice = chat.choices[0]
+def said(answer: Completion | Chat) -> dict[str, Any]:
+    """What the server made of an answer, in the form of ``_wanted``; ``trouble`` of a wrong one."""
+    if isinstance(answer, Completion):
+        finish = "length" if answer.stop_type == "limit" else "stop"
+        return {"text": answer.content, "finish": finish, "reasoning": "", "calls": []}
+    if len(answer.choices) != 1:
+        return {"trouble": f"{len(answer.choices)} choices, expected 1"}
+    choice = answer.choices[0]
     return {
         "text": choice.message.content or "",
         "reasoning": choice.message.reasoning_content or "",

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import httpx
+import msgspec
+
 from sparkbuild.canary.ask import with_pictures
 from sparkbuild.canary.gguf.layout import Layout, layout
 from sparkbuild.canary.gguf.spoil import Spoil
 from sparkbuild.canary.model import Acceptance, DraftCheck, Head
-from sparkbuild.canary.run import Setup, flags
+from sparkbuild.canary.run import Setup, served
 from sparkbuild.canary.suite import (
     PICTURE,
     Answer,
@@ -22,8 +25,9 @@ from sparkbuild.canary.suite import (
     load_suite,
 )
 from sparkbuild.errors import CanaryError, SmokeError
-from sparkbuild.llama.client import Api, Timings
-from sparkbuild.llama.server import running
+from sparkbuild.llama.answers import Timings
+from sparkbuild.llama.client import Api, UnexpectedAnswerError
+from sparkbuild.llama.log import scan
 
 _NO_GRAPH: Final = ("NextN graph not implemented", "MTP graph not implemented")
 """What llama.cpp says where an architecture's draft block is loaded but cannot be computed."""
@@ -44,6 +48,7 @@ def acceptance(
     """Ask the suite's answers with drafts of ``depth`` tokens, one at a time.
 
     ``skip`` names answers that this form misses without drafts too: drafting cannot change them.
+    An answer that is refused is wrong; where none comes at all nothing more is asked.
     ``on_answer`` is told of each that came, with how many came of how many. Only the main thread
     may call this. Raises SmokeError where the server does not come up for another reason than that
     it knows no graph for this architecture's draft block.
@@ -55,24 +60,24 @@ def acceptance(
     setup = replace(setup, flags=(*setup.flags, *drafting))
     found = Acceptance(depth=depth)
     try:
-        with running(
-            setup.executable,
-            flags(setup, suite),
-            model=setup.model,
-            scratch=setup.scratch,
-            log=setup.log,
-            limits=setup.patience,
-        ) as server:
+        with served(setup, suite) as server:
             api = Api(server.client)
             for done, entry in enumerate(wanted, start=1):
-                found = _counted(found, *_asked(api, suite, entry, pictures))
+                try:
+                    found = _counted(found, *_asked(api, suite, entry, pictures))
+                except UnexpectedAnswerError:
+                    found = _counted(found, None, right=False)
+                except httpx.HTTPError:
+                    found = _counted(found, None, right=False)
+                    break  # it has ended, or does not answer in time
                 on_answer(entry.name, done, len(wanted))
-    except SmokeError:
+    except SmokeError as error:
         reason = _unsupported(setup.log)
-        if reason:
+        if reason and not error.short_of_memory:
             return Acceptance(depth=depth, unsupported=reason)
         raise
-    return found
+    log = scan(setup.log, context=setup.context | {"drafts"})
+    return msgspec.structs.replace(found, log=log)
 
 
 def unasked(suite: Suite, limits: Limits, *, one_in: int = _ONE_IN) -> frozenset[str]:
@@ -122,10 +127,14 @@ def compared(
 
 
 def judged(found: Acceptance, band: Band, head: Head) -> DraftCheck:
-    """An acceptance against its band; one where nothing was drafted, or a word changed, fails."""
+    """An acceptance against its band.
+
+    One fails where nothing was drafted, a word changed, or the log tells of a fault.
+    """
     healthy = head == "healthy"
     enough = found.share >= band.healthy if healthy else found.share <= band.damaged
-    well = found.drafted > 0 and not found.wrong and enough
+    quiet = found.log is None or found.log.passed
+    well = found.drafted > 0 and not found.wrong and enough and quiet
     return DraftCheck(
         depth=found.depth,
         head=head,
@@ -136,6 +145,7 @@ def judged(found: Acceptance, band: Band, head: Head) -> DraftCheck:
         share=round(found.share, 4),
         bound=band.healthy if healthy else band.damaged,
         reason=found.unsupported or band.reason,
+        log=found.log,
     )
 
 

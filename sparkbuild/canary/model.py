@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+from sparkbuild.llama.log import LogReport
+
+LOG: Final = "log"
+"""The group of all lines of the server's log."""
 
 Backend = Literal["cpu", "cuda"]
 """Where the layers are computed; bounds of healthy noise differ."""
@@ -57,6 +62,7 @@ class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of the questions."""
     items: tuple[Item, ...]
     groups: tuple[Group, ...]
+    log: LogReport
 
     @property
     def passed(self) -> bool:
@@ -68,7 +74,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the tokens that the draft block proposed, up to ``depth`` at a time.
 
     ``unsupported`` says why this llama.cpp cannot draft with the model; nothing else is then
-    known. ``wrong`` counts answers that drafting changed, which it must never do.
+    known. ``wrong`` counts answers that drafting changed, which it must never do. ``log`` is of
+    the server that drafted, None where none did.
     """
 
     depth: int
@@ -76,6 +83,7 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
     wrong: int = 0
     unsupported: str = ""
+    log: LogReport | None = None
 
     @property
     def share(self) -> float:
@@ -101,6 +109,8 @@ class DraftCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Of accepted to drafted tokens: at least with a healthy head, at most with a damaged one."""
     reason: str
     """Why the bound is not another one; of what is unsupported, why it is."""
+    log: LogReport | None = None
+    """A fault in it fails the check, whatever was accepted."""
 
     @property
     def passed(self) -> bool:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from sparkbuild.canary.suite import PICTURE, Prompt, Suite
 from sparkbuild.errors import CanaryError
 from sparkbuild.files import sha256_bytes
-from sparkbuild.llama.client import Api, Completion
+from sparkbuild.llama.answers import Completion
+from sparkbuild.llama.client import Api
 
 Array = NDArray[np.float32]
 SLOT: Final = 0
@@ -74,19 +75,25 @@ def encode_numbers(numbers: Mapping[str, Array]) -> bytes:
 
 
 def continued(
-    api: Api, prompt: Prompt, pictures: Mapping[str, bytes], *, count: int, vocabulary: int
+    api: Api,
+    prompt: Prompt,
+    pictures: Mapping[str, bytes],
+    *,
+    count: int,
+    vocabulary: int,
+    slot: int = SLOT,
 ) -> Completion:
     """The greedy continuation of a reference's prompt, with all log-probabilities, past any end."""
     tokens = [part for part in prompt if isinstance(part, int)]
     if tokens:
-        return api.complete(tokens, count=count, slot=SLOT, probabilities=vocabulary, past_end=True)
+        return api.complete(tokens, count=count, slot=slot, probabilities=vocabulary, past_end=True)
     parts = [
         pictures[part.removeprefix(PICTURE)] if part.startswith(PICTURE) else part
         for part in prompt
         if isinstance(part, str)
     ]
     return api.complete_mixed(
-        parts, count=count, slot=SLOT, probabilities=vocabulary, past_end=True
+        parts, count=count, slot=slot, probabilities=vocabulary, past_end=True
     )
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sparkbuild.canary.ask import Asker
-from sparkbuild.canary.model import Backend, CacheType, CanaryReport, Group, Item
+from sparkbuild.canary.model import LOG, Backend, CacheType, CanaryReport, Group, Item
 from sparkbuild.canary.numbers import load_numbers
 from sparkbuild.canary.suite import REFERENCES, Limits, Suite, load_pictures, load_suite
+from sparkbuild.llama.log import Context, LogReport, scan
 from sparkbuild.llama.memory import MIB
 from sparkbuild.llama.server import Limits as Patience
-from sparkbuild.llama.server import running
+from sparkbuild.llama.server import Server, running
 
 SLOTS: Final = 4
 """Questions at the same time. Greedy answers with a trained lead do not depend on company."""
@@ -40,8 +42,17 @@ class Setup:
     log: Path
     flags: tuple[str, ...] = ()
     """Further ones of llama-server's."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the server's environment."""
     threads: int = 2
+    slots: int = SLOTS
     patience: Patience = PATIENCE
+
+    @property
+    def context(self) -> frozenset[Context]:
+        """What lines of the log mean depends on it."""
+        found: list[Context] = ["pictures"] if self.vision else []
+        return frozenset([*found, "cuda"] if self.backend == "cuda" else found)
 
 
 def canary(
@@ -52,31 +63,25 @@ def canary(
     quick: bool = False,
     answers: bool = True,
 ) -> CanaryReport:
-    """Run the suite in ``folder``; a report, whatever the answers are.
+    """Run the suite in ``folder``; a report, whatever the answers and the server's log are.
 
     ``quick`` stops at the first reference that fails, and asks questions only where none did.
     Without ``answers`` numbers are all that is asked for.
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
-    is not as recorded, SmokeError where the server does not come up.
+    is not as recorded, SmokeError where the server does not come up or is short of memory.
     """
     suite, limits = load_suite(folder)
     numbers, pictures = load_numbers(folder, suite), load_pictures(folder, suite)
     bound = limits.bound(backend=setup.backend, cache=setup.cache, form=setup.form)
     started = time.monotonic()
-    with running(
-        setup.executable,
-        flags(setup, suite),
-        model=setup.model,
-        scratch=setup.scratch,
-        log=setup.log,
-        limits=setup.patience,
-    ) as server:
+    with served(setup, suite) as server:
         loaded = time.monotonic()
         asker = Asker(server, suite, pictures, numbers, bound, on_item)
         items = asker.references(quick=quick)
         if answers and (not quick or all(item.passed for item in items)):
-            items += asker.answers(SLOTS)
+            items += asker.answers(setup.slots)
         ended = time.monotonic()
+    log = scan(setup.log, context=setup.context)
     return CanaryReport(
         canary=suite.canary,
         form=setup.form,
@@ -85,7 +90,21 @@ def canary(
         load_seconds=round(loaded - started, 3),
         seconds=round(ended - loaded, 3),
         items=tuple(items),
-        groups=tuple(_groups(items, limits, setup.form)),
+        groups=(*_groups(items, limits, setup.form), _log_group(log)),
+        log=log,
+    )
+
+
+def served(setup: Setup, suite: Suite) -> AbstractContextManager[Server]:
+    """A llama-server with room for a suite's conversations; as ``running`` has it."""
+    return running(
+        setup.executable,
+        flags(setup, suite),
+        model=setup.model,
+        scratch=setup.scratch,
+        log=setup.log,
+        limits=setup.patience,
+        environment=setup.environment,
     )
 
 
@@ -96,7 +115,8 @@ def flags(setup: Setup, suite: Suite) -> list[str]:
     exact = ["--flash-attn", "off"] if setup.cache == "f32" else []
     return [
         *vision,
-        *("--ctx-size", str(SLOTS * _rounded(suite.context)), "--parallel", str(SLOTS)),
+        *("--ctx-size", str(setup.slots * _rounded(suite.context))),
+        *("--parallel", str(setup.slots)),
         *("--batch-size", str(_BATCH), "--ubatch-size", str(_BATCH)),
         *("--threads", str(setup.threads), "--threads-batch", str(setup.threads)),
         *("--cache-type-k", setup.cache, "--cache-type-v", setup.cache),
@@ -127,3 +147,14 @@ def _groups(items: Sequence[Item], limits: Limits, form: str) -> list[Group]:
             )
         )
     return groups
+
+
+def _log_group(log: LogReport) -> Group:
+    """The lines of a log as a group of its own: right answers do not excuse a fault."""
+    return Group(
+        name=LOG,
+        right=max(0, log.lines - log.count("fault")),
+        of=log.lines,
+        minimum=1.0,
+        reason="no line may tell of a fault, and a server that is well writes some",
+    )

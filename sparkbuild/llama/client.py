@@ -9,134 +9,15 @@ from typing import Any, Final, TypeVar
 import httpx
 import msgspec
 
+from sparkbuild.llama.answers import Chat, Completion, Models, Props, Slot
+
 _SHOWN: Final = 300
 """Characters of an unexpected answer that a finding quotes."""
+_COMPLETION: Final = "/completion"
 
 
 class UnexpectedAnswerError(Exception):
     """The server answered, and not what the interface promises."""
-
-
-class TopLogprob(msgspec.Struct, frozen=True):
-    """A token and its log-probability; a NaN arrives as null."""
-
-    id: int
-    logprob: float | None
-
-
-class TokenProbabilities(msgspec.Struct, frozen=True):
-    """The most likely tokens at one position, most likely first.
-
-    ``id`` is the token that was chosen there. Tokens that end in the middle of a character have
-    no entry, so positions are found by it.
-    """
-
-    top_logprobs: tuple[TopLogprob, ...]
-    id: int | None = None
-
-
-class Timings(msgspec.Struct, frozen=True):
-    """What the server counted for one answer: no times, so that two equal answers compare equal.
-
-    The draft's counts are missing, not 0, where nothing was drafted.
-    """
-
-    prompt_n: int
-    predicted_n: int
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
-
-
-class Completion(msgspec.Struct, frozen=True):
-    """``POST /completion``."""
-
-    content: str
-    tokens: tuple[int, ...]
-    stop_type: str
-    tokens_evaluated: int
-    tokens_predicted: int
-    truncated: bool
-    completion_probabilities: tuple[TokenProbabilities, ...] = ()
-    timings: Timings | None = None
-
-
-class Function(msgspec.Struct, frozen=True):
-    """The function that a model wants called; ``arguments`` is the text of a JSON object."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """One call of a tool."""
-
-    function: Function
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A chat message."""
-
-    content: str | None
-    reasoning_content: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """One answer of a chat."""
-
-    message: Message
-    finish_reason: str | None
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """The server's own token counts."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class Chat(msgspec.Struct, frozen=True):
-    """``POST /v1/chat/completions``."""
-
-    choices: tuple[Choice, ...]
-    usage: Usage
-    timings: Timings | None = None
-
-
-class ModelMeta(msgspec.Struct, frozen=True):
-    """What the server read from the model file."""
-
-    n_vocab: int
-    n_params: int
-
-
-class ModelData(msgspec.Struct, frozen=True):
-    """One model in the form of OpenAI's interface."""
-
-    id: str
-    meta: ModelMeta
-
-
-class ModelEntry(msgspec.Struct, frozen=True):
-    """One model in llama-server's own form."""
-
-    capabilities: tuple[str, ...]
-
-
-class Models(msgspec.Struct, frozen=True):
-    """``GET /v1/models``."""
-
-    data: tuple[ModelData, ...]
-    models: tuple[ModelEntry, ...]
-
-
-class Props(msgspec.Struct, frozen=True):
-    """``GET /props``."""
-
-    build_info: str
-    model_path: str
-    media_marker: str = ""
-    """Stands for a picture in a prompt's text; a new one at every start of the server."""
 
 
 class _Tokens(msgspec.Struct, frozen=True):
@@ -151,7 +32,7 @@ class _Prompt(msgspec.Struct, frozen=True):
     prompt: str
 
 
-_T = TypeVar("_T", bound=msgspec.Struct)
+_T = TypeVar("_T")
 
 
 class Api:
@@ -198,27 +79,26 @@ class Api:
             "prompt_string": "".join(part if isinstance(part, str) else marker for part in parts),
             "multimodal_data": [_base64(part) for part in parts if isinstance(part, bytes)],
         }
-        if not marker:
-            return self._complete(
-                prompt["prompt_string"], count, slot, probabilities, past_end=past_end
-            )
-        return self._complete(prompt, count, slot, probabilities, past_end=past_end)
+        asked = prompt if marker else prompt["prompt_string"]
+        return self._complete(asked, count, slot, probabilities, past_end=past_end)
+
+    def break_off(self, prompt: Sequence[int], *, count: int, slot: int = -1) -> None:
+        """Ask for a continuation past any end, and hang up as soon as its answer begins."""
+        body = _continuation(list(prompt), count, slot, 0, past_end=True)
+        with self._client.stream("POST", _COMPLETION, json={**body, "stream": True}) as answer:
+            if answer.status_code != httpx.codes.OK:
+                answer.read()
+                self._decoded(_COMPLETION, answer, Completion)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """What the server's slots do."""
+        return self._decoded("/slots", self._client.get("/slots"), tuple[Slot, ...])
 
     def _complete(
         self, prompt: object, count: int, slot: int, probabilities: int, *, past_end: bool
     ) -> Completion:
-        body = {
-            "prompt": prompt,
-            "n_predict": count,
-            "temperature": 0,
-            "cache_prompt": False,
-            "return_tokens": True,
-            "n_probs": probabilities,
-            "id_slot": slot,
-        }
-        if past_end:
-            body["ignore_eos"] = True
-        return self._post("/completion", body, Completion)
+        body = _continuation(prompt, count, slot, probabilities, past_end=past_end)
+        return self._post(_COMPLETION, body, Completion)
 
     def chat(self, user: str, *, count: int) -> Chat:
         """Greedy answer to one user message."""
@@ -231,10 +111,12 @@ class Api:
         count: int,
         tools: Sequence[Mapping[str, Any]] = (),
         thinking: bool | None = None,
+        probabilities: int = 0,
     ) -> Chat:
         """Greedy answer to a conversation in the form of OpenAI's interface (see ``picture``).
 
         ``thinking`` goes to the template as ``enable_thinking``; None leaves it to the template.
+        With ``probabilities`` every position of the answer carries so many most likely tokens.
         """
         body: dict[str, Any] = {
             "messages": list(messages),
@@ -246,6 +128,8 @@ class Api:
             body["tools"] = list(tools)
         if thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": thinking}
+        if probabilities:
+            body |= {"logprobs": True, "top_logprobs": probabilities}
         return self._post("/v1/chat/completions", body, Chat)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
@@ -285,6 +169,21 @@ class Api:
             return msgspec.json.decode(answer.content, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnexpectedAnswerError(f"{path}: {error}, in {shown}") from error
+
+
+def _continuation(
+    prompt: object, count: int, slot: int, probabilities: int, *, past_end: bool
+) -> dict[str, Any]:
+    body = {
+        "prompt": prompt,
+        "n_predict": count,
+        "temperature": 0,
+        "cache_prompt": False,
+        "return_tokens": True,
+        "n_probs": probabilities,
+        "id_slot": slot,
+    }
+    return body | {"ignore_eos": True} if past_end else body
 
 
 def picture(data: bytes) -> dict[str, Any]:

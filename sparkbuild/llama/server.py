@@ -9,7 +9,7 @@ import shutil
 import signal
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -177,11 +177,13 @@ def running(
     scratch: Path,
     log: Path,
     limits: Limits,
+    environment: Mapping[str, str] | None = None,
     choose_port: Callable[[], int] | None = None,
 ) -> Iterator[Server]:
     """Start llama-server with ``model``, wait until it is healthy, end it whatever happens.
 
-    ``scratch`` is its home folder, made fresh and removed at the end; ``log`` is made fresh. Raises
+    ``scratch`` is its home folder, made fresh and removed at the end; ``log`` is made fresh;
+    ``environment`` has variables beside those that every program of ours gets. Raises
     SmokeError with the log's tail where the server ends early or is not healthy in time; where the
     machine has no memory for it, and nothing is started; and at the exit where the memory guard
     ended it, whatever error that made of the body.
@@ -190,7 +192,7 @@ def running(
     scratch.mkdir(parents=True)
     argv = [str(executable), "--model", str(model), *flags]
     try:
-        server = _start(argv, scratch, log, limits, choose_port or free_port)
+        server = _start(argv, scratch, log, limits, environment or {}, choose_port or free_port)
         try:
             yield server
         except Exception:
@@ -236,12 +238,17 @@ def tail(log: Path) -> str:
 
 
 def _start(
-    argv: Sequence[str], scratch: Path, log: Path, limits: Limits, choose_port: Callable[[], int]
+    argv: Sequence[str],
+    scratch: Path,
+    log: Path,
+    limits: Limits,
+    environment: Mapping[str, str],
+    choose_port: Callable[[], int],
 ) -> Server:
     key = secrets.token_hex(32)
     key_file = scratch / "api-key"
     write_atomic(key_file, f"{key}\n", mode=0o600)  # not in argv, where any user may read it
-    env = process.environment(extra={"HOME": str(scratch), **_OPENMP})
+    env = process.environment(extra={"HOME": str(scratch), **_OPENMP, **environment})
     tried = []
     for _ in range(_ATTEMPTS):
         port = choose_port()

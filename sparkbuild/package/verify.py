@@ -42,7 +42,7 @@ def mismatches(wheel: Path, plan: Plan) -> list[str]:
     """
     try:
         with zipfile.ZipFile(wheel) as opened:
-            unsafe = list(_unsafe_names(opened))
+            unsafe = list(unsafe_names(opened))
             if unsafe:
                 return unsafe
             members = {member.filename: _read(opened, member) for member in opened.infolist()}
@@ -72,7 +72,8 @@ def _read(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Member:
     )
 
 
-def _unsafe_names(opened: zipfile.ZipFile) -> Iterator[str]:
+def unsafe_names(opened: zipfile.ZipFile) -> Iterator[str]:
+    """Members that would be written elsewhere, or over one another."""
     names = opened.namelist()
     for name, count in Counter(names).items():
         if count > 1:

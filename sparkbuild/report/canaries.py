@@ -13,8 +13,9 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from sparkbuild.canary.model import CanaryReport, DraftCheck, Group, Item
+from sparkbuild.canary.model import LOG, CanaryReport, DraftCheck, Group, Item
 from sparkbuild.errors import CanaryError, SmokeError
+from sparkbuild.report.canary_logs import log_remarks
 from sparkbuild.report.ink import RULED, Ink, item
 from sparkbuild.report.model import Failure
 
@@ -182,7 +183,7 @@ def _groups(ran: Sequence[CanaryReport], ink: Ink) -> Table:
     for one in ran:
         table.add_column(f"{one.form}, KV {one.cache}", overflow="fold")
     names = dict.fromkeys(group.name for one in ran for group in one.groups)
-    for name in names:
+    for name in sorted(names, key=lambda name: name == LOG):
         cells = [{group.name: group for group in one.groups}.get(name) for one in ran]
         table.add_row(ink.text(name), *(_cell(group) for group in cells))
     for name, kind in (("worst NMSE", _is_reference), ("median NMSE", _is_median)):
@@ -250,6 +251,7 @@ def _remarks(found: Result, ink: Ink) -> Iterator[RenderableType]:
         if check.state == "failed" and check.wrong:
             text = f"{check.wrong} answers changed with drafts of {check.depth}, {check.head} head"
             yield item("-", ink.text(text), "bold red")
+    yield from log_remarks(found.ran, found.drafts, "fault", ink)
     reasons = {check.reason for check in found.drafts if check.state == "unsupported"}
     for reason in sorted(reasons):
         yield item("!", ink.text(f"drafts are unsupported by this build: {reason}"), "yellow")
@@ -258,6 +260,7 @@ def _remarks(found: Result, ink: Ink) -> Iterator[RenderableType]:
             if group.passed and group.right < group.of:
                 text = f"{ran.form} {group.name}: {group.of - group.right} wrong, allowed"
                 yield item("!", ink.text(f"{text}: {group.reason}"), "yellow")
+    yield from log_remarks(found.ran, found.drafts, "warning", ink)
 
 
 def wrong_items(report: CanaryReport) -> list[Item]:

@@ -9,21 +9,22 @@ from typing import Final
 from junitparser import Failure as FailureElement
 from junitparser import JUnitXml, Skipped, TestCase, TestSuite
 
-from sparkbuild.canary.model import CanaryReport, DraftCheck, Group, Item
+from sparkbuild.canary.model import LOG, CanaryReport, DraftCheck, Group, Item
+from sparkbuild.llama.log import LogReport
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.text import visible
 
 _CLASS: Final = "sparkbuild.canary"
 
 
-def canaries_junit(results: Sequence[Result]) -> str:
-    """Passes as JUnit XML, a UTF-8 document.
+def canaries_junit(results: Sequence[Result], *, names: Sequence[str] | None = None) -> str:
+    """Passes as JUnit XML, a UTF-8 document; ``names`` of the suites, by default the canaries'.
 
     A question that was missed fails only where its group does; what is unsupported is skipped.
     """
     document = JUnitXml("sparkbuild canary")
-    for result in results:
-        suite = TestSuite(visible(f"{_CLASS}.{result.canary}"))
+    for name, result in zip(names or [one.canary for one in results], results, strict=True):
+        suite = TestSuite(visible(f"{_CLASS}.{name}"))
         for case in _cases(result):
             suite.add_testcase(case)
         document.add_testsuite(suite)
@@ -62,10 +63,11 @@ def _item(report: CanaryReport, item: Item, *, fails: bool) -> TestCase:
 def _group(report: CanaryReport, group: Group) -> TestCase:
     case = _case(report.canary, report.form, f"group {group.name}", 0.0)
     saw = f"{group.right} of {group.of} right, expected at least {group.minimum:.1%}"
+    saw = f"{saw}: {group.reason}" + (_told(report.log) if group.name == LOG else "")
     if group.passed:
-        case.system_out = visible(f"{saw}: {group.reason}")
+        case.system_out = visible(saw)
     else:
-        _fail(case, f"{group.name} failed", f"{saw}: {group.reason}")
+        _fail(case, f"{group.name} failed", saw)
     return case
 
 
@@ -74,15 +76,25 @@ def _draft(canary: str, check: DraftCheck) -> TestCase:
     sign = "at least" if check.head == "healthy" else "at most"
     saw = (
         f"{check.accepted} of {check.drafted} drafted tokens accepted, {check.share:.1%}, expected "
-        f"{sign} {check.bound:.1%}; {check.wrong} answers changed"
+        f"{sign} {check.bound:.1%}; {check.wrong} answers changed{_told(check.log)}"
     )
     if check.state == "unsupported":
         case.result = [Skipped(visible(f"unsupported: {check.reason}"))]
     elif check.passed:
         case.system_out = visible(saw)
     else:
-        _fail(case, "acceptance is outside its band", saw)
+        faults = check.log.count("fault") if check.log else 0
+        told = f"{faults} faults in the log" if faults else "acceptance is outside its band"
+        _fail(case, told, saw)
     return case
+
+
+def _told(log: LogReport | None) -> str:
+    """The counts of a log, and what is no note; on lines of their own."""
+    if log is None:
+        return ""
+    seen = [one for one in log.seen if one.severity != "note"]
+    return "".join(f"\n{line}" for line in (f"log: {log}", *map(str, seen)))
 
 
 def _case(canary: str, form: str, name: str, seconds: float) -> TestCase:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from sparkbuild.errors import SmokeError
-from sparkbuild.llama.client import Api, Completion
+from sparkbuild.llama.answers import Completion
+from sparkbuild.llama.client import Api
 from sparkbuild.llama.server import Server
 from sparkbuild.smoke.suite import GreedyCase, Logprobs, Suite
 

@@ -102,7 +102,10 @@ class LogprobsSection(Table, frozen=True):
 
 
 class LogPattern(Table, frozen=True):
-    """A regular expression for a line that no healthy server's log holds."""
+    """A regular expression for a line that this suite's server does not write.
+
+    It is one more entry for the table beside ``sparkbuild.llama.log``, which says how it is read.
+    """
 
     pattern: Text
     reason: Text

@@ -23,6 +23,7 @@ from sparkbuild.canary.run import Setup
 from sparkbuild.canary.suite import Bound, Limits, Numbers, Reference, Suite, encode_suite
 from sparkbuild.errors import ManifestError, SmokeError
 from sparkbuild.files import sha256_bytes, sha256_file
+from sparkbuild.llama.log import LogReport
 
 LIMITS = Limits(
     schema=1,
@@ -227,7 +228,7 @@ def report(nmse: float, *, right: int) -> CanaryReport:
     )
     return CanaryReport(
         canary="toy", form="f32", backend="cpu", cache="f32", load_seconds=0, seconds=0,
-        items=(item,), groups=groups,
+        items=(item,), groups=groups, log=LogReport(lines=1),
     )  # fmt: skip
 
 
@@ -277,11 +278,12 @@ def test_a_draft_block_is_asked_drafts(bench: Bench, monkeypatch: pytest.MonkeyP
         ("blk.1.x.weight", True),
         ("blk.10.x.weight", False),
     ]
-    accepted = iter([90, 70, 90, 85])
+    accepted, lines = iter([90, 70, 90, 85]), iter([50, 61, 52, 53])
 
     def acceptance(_: Path, setup: Setup, *, depth: int, skip: object) -> Acceptance:
         del setup, skip
-        return Acceptance(depth=depth, drafted=100, accepted=next(accepted))
+        log = LogReport(lines=next(lines))  # never twice the same, which changes nothing
+        return Acceptance(depth=depth, drafted=100, accepted=next(accepted), log=log)
 
     monkeypatch.setattr(probe_module, "acceptance", acceptance)
     worker = Worker(bench)

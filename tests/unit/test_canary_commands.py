@@ -25,11 +25,18 @@ from sparkbuild.canary_answers import worst_code
 from sparkbuild.canary_commands import CACHES, derive_forms
 from sparkbuild.canary_work import chosen_forms
 from sparkbuild.errors import HostError, UsageError
+from sparkbuild.llama.log import Line, LogReport, Seen, Severity
 from sparkbuild.report.canaries import Result, result_view, wrong_items
 from sparkbuild.report.junit_canaries import canaries_junit
 from sparkbuild.report.model import Failure
 
 BANDS = tuple(Band(depth=depth, healthy=0.9, damaged=0.2, reason="seen so") for depth in (1, 2, 3))
+
+
+def logged(severity: Severity, count: int = 1) -> LogReport:
+    line = Line(number=12, text="E spec draft: x", reason="so it is")
+    seen = Seen(kind="draft decode error", severity=severity, count=count, lines=(line,))
+    return LogReport(lines=99, seen=(seen,))
 
 
 def counted(accepted: int, drafted: int = 100, **rest: Any) -> Acceptance:
@@ -48,6 +55,10 @@ def counted(accepted: int, drafted: int = 100, **rest: Any) -> Acceptance:
         (counted(0, 0), "healthy", "failed"),
         (counted(0, 0), "damaged", "failed"),
         (counted(0, 0, unsupported="no graph"), "healthy", "unsupported"),
+        (counted(95, log=logged("warning")), "healthy", "passed"),
+        (counted(95, log=logged("fault")), "healthy", "failed"),
+        (counted(0, log=logged("fault")), "damaged", "failed"),
+        (counted(95, log=LogReport(lines=0)), "healthy", "failed"),
     ],
 )
 def test_acceptance_is_judged_by_its_band(found: Acceptance, head: Head, state: str) -> None:
@@ -56,6 +67,7 @@ def test_acceptance_is_judged_by_its_band(found: Acceptance, head: Head, state: 
     assert check.passed == (state != "failed")
     assert check.bound == (0.9 if head == "healthy" else 0.2)
     assert check.reason == ("no graph" if state == "unsupported" else "seen so")
+    assert check.log is found.log
 
 
 def test_both_heads_are_asked_at_every_depth_and_nobody_after_unsupported() -> None:
@@ -91,10 +103,12 @@ def group(name: str, right: int, of: int, minimum: float = 1.0) -> Group:
     return Group(name=name, right=right, of=of, minimum=minimum, reason=f"why {name}")
 
 
-def ran(form: str, items: list[Item], groups: list[Group]) -> CanaryReport:
+def ran(
+    form: str, items: list[Item], groups: list[Group], log: LogReport | None = None
+) -> CanaryReport:
     return CanaryReport(
         canary="toy", form=form, backend="cpu", cache="f16", load_seconds=0.25, seconds=3.0,
-        items=tuple(items), groups=tuple(groups),
+        items=tuple(items), groups=tuple(groups), log=log or LogReport(lines=1),
     )  # fmt: skip
 
 
@@ -149,6 +163,49 @@ def test_a_person_sees_what_is_wrong_and_what_was_allowed() -> None:
     assert "hard: b" not in text, "what a rate allows is no failure"
     assert [one.name for one in wrong_items(WRONG)] == ["r", "a"]
     assert "toy passed" in shown(Result(canary="toy", ran=(WELL,)))
+
+
+def test_a_person_sees_each_kind_of_fault_once_and_every_warning() -> None:
+    drafts = tuple(
+        msgspec.structs.replace(
+            UNSUPPORTED,
+            state="failed",
+            depth=depth,
+            accepted=9,
+            drafted=9,
+            log=logged("fault", 2661),
+        )
+        for depth in (1, 2)
+    )
+    warned = ran("f32", [], [group("log", 99, 99)], logged("warning"))
+    silent = ran("q8_0", [], [group("log", 0, 0)], LogReport(lines=0))
+    text = " ".join(
+        shown(Result(canary="toy", ran=(warned, silent), drafts=drafts), width=500).split()
+    )
+    told = "draft decode error: {}line 12: E spec draft: x (so it is)"
+    many = told.format("2661 times, the first time in ")
+    assert f"- log of drafts of 1, healthy head and 1 more: {many}" in text
+    assert f"! log of f32: {told.format('')}" in text
+    assert "- log of q8_0: the server wrote nothing" in text
+    assert "99/99" in text
+    assert "0/0 failed" in text
+    assert "changed" not in text
+
+
+def test_junit_says_what_the_log_tells() -> None:
+    faulty = ran("f32", [], [group("log", 98, 99)], logged("fault"))
+    warned = ran("q8_0", [], [group("log", 99, 99)], logged("warning"))
+    draft = msgspec.structs.replace(UNSUPPORTED, state="failed", log=logged("fault", 3))
+    text = canaries_junit([Result(canary="toy", ran=(faulty, warned), drafts=(draft,))])
+    one, other, last = (case for suite in JUnitXml.fromstring(text.encode()) for case in suite)
+    ((failure,), (drafts,)) = (one.result, last.result)
+    assert failure.message == "log failed"
+    assert "98 of 99 right" in failure.text
+    assert "log: 99 lines: 1 fault (draft decode error 1), 0 warnings" in failure.text
+    assert "line 12: E spec draft: x" in failure.text
+    assert other.result == []
+    assert "draft decode error: line 12" in other.system_out
+    assert drafts.message == "3 faults in the log"
 
 
 def test_junit_fails_what_fails_and_skips_what_is_unsupported() -> None:

@@ -32,7 +32,9 @@ from sparkbuild.canary.suite import (
 )
 from sparkbuild.errors import CanaryError, ManifestError, UnknownNameError
 from sparkbuild.files import sha256_bytes
-from sparkbuild.llama.client import Api, Completion, picture
+from sparkbuild.llama.answers import Completion
+from sparkbuild.llama.client import Api, picture
+from sparkbuild.llama.log import LogReport
 
 VOCABULARY = 8
 PNG = b"\x89PNG not really"
@@ -380,7 +382,7 @@ def test_a_group_passes_by_its_rate_and_never_empty(
     assert group.passed is passed
     report = CanaryReport(
         canary="toy", form="mix", backend="cpu", cache="f16", load_seconds=0.1, seconds=0.1,
-        items=(), groups=(group,),
+        items=(), groups=(group,), log=LogReport(lines=1),
     )  # fmt: skip
     assert report.passed is passed
     assert not msgspec.structs.replace(report, groups=()).passed

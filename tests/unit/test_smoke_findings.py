@@ -14,12 +14,13 @@ from sparkbuild.llama.client import Api, UnexpectedAnswerError
 from sparkbuild.llama.memory import Memory, reading
 from sparkbuild.llama.port import free_port
 from sparkbuild.llama.server import ending
+from sparkbuild.smoke.checks import log_clean
 from sparkbuild.smoke.compare import Comparisons
+from sparkbuild.smoke.context import Context
 from sparkbuild.smoke.identity import parse_version
-from sparkbuild.smoke.logscan import scan
 from sparkbuild.smoke.suite import load_suite
 
-SUITE, _ = load_suite("tiny")
+SUITE, LOGPROBS = load_suite("tiny")
 LOG = (Path(__file__).parent.parent / "data/smoke/server-b11434-cpu.log").read_text()
 TOKENS = st.lists(st.integers(0, 5), max_size=8)
 
@@ -52,38 +53,52 @@ def test_token_lists_are_equal_or_the_first_difference_is_named(
         assert one[at : at + 1] != other[at : at + 1]
 
 
-def test_a_healthy_servers_log_is_clean() -> None:
-    assert len(LOG.splitlines()) > 50
-    assert scan(LOG, SUITE.log) == []
+def logged(folder: Path, more: str) -> tuple[bool, str]:
+    """The outcome of the check of the log, and what it found."""
+    log = folder / "server.log"
+    log.write_text(LOG + more)
+    context = Context(
+        suite=SUITE, logprobs=LOGPROBS, executable=folder / "x", model=folder / "m", build=None,
+        identity="x", log=log,
+    )  # fmt: skip
+    compare = Comparisons("no fault")
+    summary = log_clean(context, compare)
+    return compare.passed, compare.found(summary)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "0.00.517.334 E llama_init_from_model: failed to initialize the context: not implemented",
-        "12.04.517.334 E srv  update_slots: failed to decode the batch",
-        "ggml/src/ggml.c:1234: GGML_ASSERT(ne0 % 256 == 0) failed",
-        "CUDA error: an illegal memory access was encountered",
-        "ggml_cuda_compute_forward: MUL_MAT failed\nCUDA error: no kernel image is available",
-        "W ggml_cuda: no FlashAttention vector kernel, converting K and V to f16 instead (slow)",
-        "llama_decode[1] returned -1",
-        "terminate called after throwing an instance of 'std::runtime_error'",
-    ],
-)
-def test_a_line_of_trouble_is_found_wherever_it_stands(line: str) -> None:
-    lines = LOG.split("\n")
-    for place in (1, len(lines) // 2, len(lines)):
-        hits = scan("\n".join([*lines[:place], line, *lines[place:]]), SUITE.log)
-        assert len(hits) == 1
-        assert place < hits[0].number <= place + 1 + line.count("\n")
-        assert hits[0].reason in {entry.reason for entry in SUITE.log}
+def test_a_healthy_servers_log_is_clean_and_counted(tmp_path: Path) -> None:
+    assert logged(tmp_path, "") == (
+        True, "81 lines: 0 faults, 0 warnings, 9 notes (no GPU 3, requests 6)",
+    )  # fmt: skip
+    passed, found = logged(tmp_path, "0.1 W llama_context: graph reuse disabled\n")
+    assert passed
+    assert "1 warning (backend fallback 1)" in found
+    assert "backend fallback: line 83: W llama_context: graph reuse disabled" in found
 
 
-@given(st.text())
-def test_hits_are_lines_of_the_log(text: str) -> None:
-    for hit in scan(text + "\n0.1 E x\n" + text, SUITE.log):
-        assert hit.line in text or hit.line == "0.1 E x"
-    assert scan(text + "\n0.1 E x\n" + text, SUITE.log)
+def test_faults_in_the_log_are_counted_and_the_first_shown(tmp_path: Path) -> None:
+    passed, found = logged(tmp_path, "0.1 E spec draft: llama_process[1] returned -1\n" * 2661)
+    assert not passed
+    assert found.startswith("2742 lines: 2661 faults (draft decode error 2661), 0 warnings, 9 ")
+    assert "draft decode error: 2661 times, the first time in line 83: E spec draft" in found
+
+
+def test_a_suite_knows_faults_of_its_own(tmp_path: Path) -> None:
+    line = "0.1 W model has unused tensor blk.3.attn_norm.weight (size = 4 bytes) -- ignoring\n"
+    passed, found = logged(tmp_path, line)
+    assert not passed
+    assert SUITE.log[0].reason in found
+
+
+def test_a_server_that_writes_nothing_has_no_clean_log(tmp_path: Path) -> None:
+    compare = Comparisons("no fault")
+    context = Context(
+        suite=SUITE, logprobs=LOGPROBS, executable=tmp_path / "x", model=tmp_path / "m", build=None,
+        identity="x", log=tmp_path / "absent",
+    )  # fmt: skip
+    log_clean(context, compare)
+    assert not compare.passed
+    assert "nothing was logged" in compare.found("fine")
 
 
 @pytest.mark.parametrize(

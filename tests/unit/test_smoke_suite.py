@@ -63,7 +63,7 @@ def test_an_unknown_suite_is_refused_with_a_suggestion() -> None:
         ("generator = \"tiny\"", "generator = \"huge\"", "huge"),
         ("name = \"short\"", "name = \"long\"", "two cases are named 'long'"),
         ("name = \"tiny\"", "name = \"tony\"", "`name` is 'tony'"),
-        ("GGML_ASSERT|", "GGML_ASSERT(|", "`log[1].pattern` is no regular expression"),
+        ("control-looking|", "control-looking(|", "`log[1].pattern` is no regular expression"),
         ("tiny.logprobs.json", "../tiny.json", "file"),
         ("tiny.logprobs.json", "absent.json", "absent.json"),
         ("[model]", "[model", ""),

@@ -14,9 +14,9 @@ from typing import Final, Literal
 
 from sparkbuild.canary.gguf.derive import derive
 from sparkbuild.canary.gguf.rewrite import widen
-from sparkbuild.canary.model import CanaryReport, Item
+from sparkbuild.canary.model import LOG, CanaryReport, Item
 from sparkbuild.canary.record import Book
-from sparkbuild.canary.run import Setup, canary, flags
+from sparkbuild.canary.run import Setup, canary, served
 from sparkbuild.canary.suite import LIMITS, Numbers, Prompt, Suite
 from sparkbuild.canary.tasks import corpus, tokenizer
 from sparkbuild.canary.tasks.chat import render
@@ -27,7 +27,6 @@ from sparkbuild.canary.train.nets.glm5v import token_count
 from sparkbuild.errors import CanaryError
 from sparkbuild.files import write_atomic
 from sparkbuild.llama.client import Api
-from sparkbuild.llama.server import running
 
 LEAST: Final = 40
 """Fixed questions that a canary has to answer rightly in every healthy form."""
@@ -161,14 +160,7 @@ def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]
         references=(),
         numbers=Numbers(file="none", sha256="0" * 64),
     )
-    with running(
-        setup.executable,
-        flags(setup, suite_like),
-        model=setup.model,
-        scratch=setup.scratch,
-        log=setup.log,
-        limits=setup.patience,
-    ) as server:
+    with served(setup, suite_like) as server:
         api = Api(server.client)
         for question, _, wanted in entries:
             if taken.get(question.group, 0) >= _SOURCES * wanted:

@@ -2,97 +2,15 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 from junitparser import JUnitXml
 
-from sparkbuild.canary.catalogue import load_catalogue, shipped
-from sparkbuild.canary.gguf.rewrite import widen
+from sparkbuild.canary.catalogue import load_catalogue
 from sparkbuild.canary.gguf.spoil import Spoil, spoilt
-from sparkbuild.canary.numbers import encode_numbers
-from sparkbuild.canary.suite import Answer, Numbers, Reference, Suite, encode_suite
-from sparkbuild.files import sha256_bytes, sha256_file
-
-STUB = Path(__file__).parents[2] / "data/canary/numbers_server.py"
-LOGPROBS = np.log(np.array([[0.1, 0.2, 0.3, 0.4]], np.float32))
-NUMBERS = encode_numbers({"r": LOGPROBS})
-LIMITS = """schema = 1
-[[bounds]]
-worst = 1e-6
-median = 1e-6
-reason = "x"
-[[drafts]]
-depth = 2
-healthy = 0.9
-damaged = 0.1
-reason = "x"
-"""
-
-
-def write_model(path: Path) -> None:
-    writer = gguf.GGUFWriter(path, "toy")
-    for name in ("blk.0.ffn_up.weight", "blk.1.nextn.eh_proj.weight"):
-        values = np.arange(512, dtype=np.float32).reshape(16, 32)
-        data = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
-        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    toy = folder / "toy"
-    toy.mkdir(parents=True)
-    write_model(toy / "m.gguf")
-    (toy / "n.npz").write_bytes(NUMBERS)
-    suite = Suite(
-        schema=1, canary="toy", vocabulary=4, context=256,
-        answers=(Answer(name="a", group="words", raw="hi", text="x", finish="length", count=4),),
-        references=(Reference(name="r", prompt=(1,), tokens=(2,)),),
-        numbers=Numbers(file="n.npz", sha256=sha256_bytes(NUMBERS)),
-    )  # fmt: skip
-    (toy / "suite.json").write_bytes(encode_suite(suite))
-    (toy / "limits.toml").write_text(LIMITS)
-    files = "".join(
-        f'[[canaries.files]]\nfile = "{f.file}"\nsha256 = "{f.sha256}"\nbytes = {f.bytes}\n'
-        for f in shipped(toy, folder)
-    )
-    (folder / "catalogue.toml").write_text(
-        'schema = 1\nlicence = "MIT"\n[[canaries]]\nname = "toy"\narchitecture = "toy"\n'
-        'summary = "a toy"\nmodel = "toy/m.gguf"\nsuite = "toy"\ndrafts = true\n' + files
-    )
-    return folder
-
-
-@pytest.fixture
-def build(data: Path, tmp_path: Path) -> Path:
-    """Programs in ``bin``; ``healthy.json`` beside it says what the server says."""
-    folder = tmp_path / "build/bin"
-    folder.mkdir(parents=True)
-    widen(data / "toy/m.gguf", tmp_path / "wide.gguf")
-    digests = [sha256_file(data / "toy/m.gguf"), sha256_file(tmp_path / "wide.gguf")]
-    healthy = {"sha256": digests, "token": 2, "logprobs": LOGPROBS[0].tolist()}
-    (folder.parent / "healthy.json").write_text(json.dumps(healthy))
-    for name in ("llama-server", "llama-quantize"):
-        program = folder / name
-        program.write_text(
-            f'#!/bin/sh\nexec {sys.executable} {STUB} {folder.parent / "healthy.json"} "$@"\n'
-        )
-        program.chmod(0o755)
-    return folder.parent
-
-
-def change(build: Path, **values: Any) -> None:
-    path = build / "healthy.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+from sparkbuild.files import sha256_file
 
 
 def canary(run: Any, tmp_path: Path, data: Path, command: str, *more: str) -> Any:
@@ -105,7 +23,8 @@ def test_what_ships_is_listed_and_verified(run_sparkbuild: Any, tmp_path: Path, 
     (fact,) = json.loads(done.stdout)["canaries"]
     assert (fact["answers"], fact["references"], fact["drafts"]) == (1, 1, True)
     assert fact["forms"] == ["f32", "f16", "bf16", "q8_0"]
-    (data / "toy/n.npz").write_bytes(NUMBERS + b"!")
+    file = data / "toy/n.npz"
+    file.write_bytes(file.read_bytes() + b"!")
     done = canary(run_sparkbuild, tmp_path, data, "verify")
     assert done.returncode == 19
     assert "toy/n.npz" in done.stderr
@@ -133,13 +52,13 @@ def test_a_healthy_build_passes_in_both_forms_and_with_drafts(
         ("healthy", "passed", 1.0), ("damaged", "passed", 0.0),
     ]  # fmt: skip
     suites = JUnitXml.fromfile(str(junit))
-    assert (suites.tests, suites.failures) == ((3 + 2) + (2 + 1) + 2, 0)
+    assert (suites.tests, suites.failures) == ((3 + 3) + (2 + 2) + 2, 0)
     place = tmp_path / "work/canaries/toy"
     assert sorted(entry.name for entry in place.iterdir()) == ["forms", "logs"]
 
 
 def test_wrong_numbers_fail_and_drafts_without_a_graph_do_not(
-    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path
+    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path, change: Any
 ) -> None:
     change(build, no_graph="0.1 E NextN graph not implemented")
     done = canary(run_sparkbuild, tmp_path, data, "run", "toy", "--build", str(build))
@@ -150,6 +69,59 @@ def test_wrong_numbers_fail_and_drafts_without_a_graph_do_not(
     assert done.returncode == 14
     assert "q8_0 references: r" in done.stdout
     assert "NMSE at most 1e-06 at 1 positions" in done.stdout
+
+
+def test_right_answers_do_not_excuse_what_the_log_tells(
+    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path, change: Any
+) -> None:
+    fault = "0.00.001.000 E init: the tokens of sequence 0 have inconsistent sequence positions:"
+    change(build, log=["0.00.000.200 W llama_context: graph reuse disabled"] + [fault] * 2661)
+    junit = tmp_path / "canaries.xml"
+    argv = ("run", "toy", "--build", str(build), "--no-drafts", "--form", "q8_0")
+    done = canary(run_sparkbuild, tmp_path, data, *argv, "--junit", str(junit), "--json")
+    assert done.returncode == 14, done.stderr
+    answer = json.loads(done.stdout)
+    (ran,) = answer["canaries"][0]["ran"]
+    assert all(item["passed"] for item in ran["items"])
+    counts = {seen["kind"]: (seen["severity"], seen["count"]) for seen in ran["log"]["seen"]}
+    assert counts == {
+        "inconsistent positions": ("fault", 2661), "backend fallback": ("warning", 1),
+    }  # fmt: skip
+    assert {group["name"]: group["right"] == group["of"] for group in ran["groups"]} == {
+        "references": True, "words": True, "log": False,
+    }  # fmt: skip
+    assert (JUnitXml.fromfile(str(junit)).failures, answer["exit_code"]) == (1, 14)
+    text = " ".join(canary(run_sparkbuild, tmp_path, data, *argv).stdout.split())
+    assert (
+        "log of q8_0: inconsistent positions: 2661 times, the first time in line 4: E init" in text
+    )
+    assert "log of q8_0: backend fallback: line 3: W llama_context: graph reuse disabled" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"draft_log": ["0.1 W load_model: speculative decoding not supported"]}, 0),
+        ({"refuses": 500}, 1),
+    ],
+)
+def test_drafts_that_fail_are_not_saved_by_their_acceptance(
+    run_sparkbuild: Any,
+    tmp_path: Path,
+    data: Path,
+    build: Path,
+    change: Any,
+    changes: Any,
+    wrong: int,
+) -> None:
+    change(build, **changes)
+    done = canary(run_sparkbuild, tmp_path, data, "run", "toy", "--build", str(build), "--json")
+    assert done.returncode == 14, done.stderr
+    (toy,) = json.loads(done.stdout)["canaries"]
+    assert [ran["log"]["seen"] for ran in toy["ran"]] == [[], []]
+    assert {(c["state"], c["wrong"]) for c in toy["drafts"]} == {("failed", wrong)}
+    faults = [[s["kind"] for s in c["log"]["seen"]] for c in toy["drafts"]]
+    assert faults == ([["draft state"]] * 2 if not wrong else [[], []])
 
 
 def test_a_refused_form_does_not_keep_others_from_being_asked(
@@ -190,7 +162,7 @@ def test_an_audit_counts_what_was_noticed(
 
 
 def test_an_audit_that_misses_too_much_fails(
-    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path
+    run_sparkbuild: Any, tmp_path: Path, data: Path, build: Path, change: Any
 ) -> None:
     """The server takes one perturbed file for the healthy one."""
     spoil = Spoil(target="blk.0.ffn_up.weight", kind="rolled", detail="")

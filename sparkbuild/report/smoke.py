@@ -1,0 +1,114 @@
+"""What a person reads about a smoke run: every part, what failures point to, what cures them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from sparkbuild.canary.model import Backend
+from sparkbuild.report.canaries import Result, plain_table, result_view
+from sparkbuild.report.ink import Ink, item
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One switch that was changed to see whether a failure goes."""
+
+    name: str
+    cures: bool
+    reason: str
+    """What it was where this cures it."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass or switch of a plan.
+
+    Of a failure: ``failed``, the groups; ``likely``, kinds of cause, the most likely first;
+    ``ladder``, what was tried on it.
+    """
+
+    name: str
+    reason: str
+    result: Result
+    failed: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
+    ladder: tuple[Rung, ...] = ()
+
+    @property
+    def cure(self) -> Rung | None:
+        """The switch that cures it, where one was found."""
+        return next((rung for rung in self.ladder if rung.cures), None)
+
+
+class Smoked(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole plan on one build."""
+
+    suite: str
+    backend: Backend
+    parts: tuple[Part, ...]
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Of every part, in order."""
+        return tuple(part.result for part in self.parts)
+
+    @property
+    def passed(self) -> bool:
+        """True where something was asked and all is well."""
+        return bool(self.parts) and all(part.result.passed for part in self.parts)
+
+
+def smoke_view(found: Smoked) -> RenderableType:
+    """Whatever failed at length with what it points to, then every part in one table."""
+    failed = [part for part in found.parts if not part.result.passed]
+    return Group(*(_Failed(part) for part in failed), _table(found))
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """One part that failed."""
+
+    part: Part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        ink = Ink(options.encoding, options.ascii_only)
+        if self.part.name != self.part.result.canary:
+            yield Text("")
+            yield ink.text(f"{self.part.name}: {self.part.reason}", "bold")
+        yield result_view(self.part.result)
+        yield from self._pointed(ink)
+
+    def _pointed(self, ink: Ink) -> Iterator[RenderableType]:
+        yield Text("")
+        for number, text in enumerate(self.part.likely, start=1):
+            yield item(f"{number}.", ink.text(f"likely: {text}"))
+        for rung in self.part.ladder:
+            said = "passes then" if rung.cures else "fails all the same"
+            yield item("-", ink.text(f"with {rung.name}: {said}"))
+        cure = self.part.cure
+        if cure:
+            yield item("!", ink.text(f"cured by {cure.name}: it is in {cure.reason}"), "yellow")
+        elif self.part.ladder:
+            yield item("!", ink.text("no switch cures it: suspect the build itself"), "yellow")
+
+
+def _table(found: Smoked) -> RenderableType:
+    rows = [
+        (
+            part.name,
+            ", ".join(dict.fromkeys(ran.form for ran in part.result.ran)) or "-",
+            _counted(part.result),
+            "passed" if part.result.passed else f"failed: {', '.join(part.failed)}",
+        )
+        for part in found.parts
+    ]
+    return plain_table(("part", "forms", "right", "state"), rows)
+
+
+def _counted(result: Result) -> str:
+    items = [one for ran in result.ran for one in ran.items]
+    return f"{sum(one.passed for one in items)}/{len(items)}"

@@ -1,0 +1,151 @@
+"""What ``sparkbuild smoke`` does: a plan's passes and switches, and the ladder where one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from sparkbuild.canary.catalogue import Canary, Catalogue
+from sparkbuild.canary.forms import EXACT, possible
+from sparkbuild.canary.gguf.derive import Form
+from sparkbuild.canary_work import Desk, run_canary
+from sparkbuild.errors import ManifestError
+from sparkbuild.report.canaries import Result
+from sparkbuild.report.smoke import Part, Rung, Smoked
+from sparkbuild.smoke.plan import FOLDER, Pass, Plan, Way
+
+
+def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, diagnose: bool) -> Smoked:
+    """Every pass and switch of a plan on a build; what fails in one is kept, and the rest goes on.
+
+    With ``diagnose``, ways of the ladder are tried on what failed, up to the first that cures it.
+    Only the main thread may call this. Raises ManifestError where the plan names what the catalogue
+    does not have.
+    """
+    _check(catalogue, plan)
+    parts: list[Part] = []
+    for entry in plan.passes:
+        result = _passed(desk, catalogue.canary(entry.canary), entry)
+        parts.append(_part(desk, catalogue, plan, entry.canary, "", result, diagnose=diagnose))
+    for switch in plan.switches:
+        if desk.backend not in switch.backends:
+            continue
+        canary, forms = catalogue.canary(switch.canary), (cast("Form", switch.form),)
+        result = run_canary(_changed(desk, switch), canary, forms, drafts=False)
+        parts.append(
+            _part(desk, catalogue, plan, switch.name, switch.reason, result, diagnose=diagnose)
+        )
+    return Smoked(suite=plan.name, backend=desk.backend, parts=tuple(parts))
+
+
+def _passed(desk: Desk, canary: Canary, entry: Pass) -> Result:
+    have = possible(canary)
+    wanted = tuple(
+        form for form in have if form in entry.forms and (desk.backend == "cpu" or form != EXACT)
+    )
+    return run_canary(desk, canary, wanted, drafts=entry.drafts)
+
+
+def _part(
+    desk: Desk,
+    catalogue: Catalogue,
+    plan: Plan,
+    name: str,
+    reason: str,
+    result: Result,
+    *,
+    diagnose: bool,
+) -> Part:
+    """A result with what it points to, and the ladder's answer where one is wanted."""
+    if result.passed:
+        return Part(name=name, reason=reason, result=result)
+    failed, well = _groups(result)
+    rungs: tuple[Rung, ...] = ()
+    if diagnose and (form := _first_failed(result)):
+        way = next((s for s in plan.switches if s.name == name), None)
+        base = _changed(desk, way) if way else desk
+        rungs = tuple(_climbed(base, catalogue.canary(result.canary), form, plan))
+    return Part(
+        name=name,
+        reason=reason,
+        result=result,
+        failed=failed,
+        likely=plan.likely(failed, well),
+        ladder=rungs,
+    )
+
+
+def _groups(result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the groups that failed anywhere, and of those that are well everywhere."""
+    failed = {"start"} if result.failures else set()
+    failed |= {group.name for ran in result.ran for group in ran.groups if not group.passed}
+    failed |= {"drafts" for check in result.drafts if not check.passed}
+    every = {group.name for ran in result.ran for group in ran.groups}
+    return tuple(sorted(failed)), tuple(sorted(every - failed))
+
+
+def _first_failed(result: Result) -> Form | None:
+    """The form to climb with: the first that was asked and is not right, or did not start."""
+    wrong = [ran.form for ran in result.ran if not ran.passed]
+    started = [form for form in result.failures if form in {"f32", "f16", "bf16", "q8_0", "mix"}]
+    return cast("Form", (wrong + started)[0]) if wrong or started else None
+
+
+def _climbed(desk: Desk, canary: Canary, form: Form, plan: Plan) -> Iterator[Rung]:
+    """Each rung with what it did, up to and with the first that cures."""
+    for way in plan.ladder:
+        changed = _changed(desk, way)
+        if desk.backend not in way.backends or _plain(changed, form) == _plain(desk, form):
+            continue
+        result = run_canary(changed, canary, (form,), drafts=False)
+        yield Rung(name=way.name, cures=result.passed, reason=way.reason)
+        if result.passed:
+            return
+
+
+def _changed(desk: Desk, way: Way) -> Desk:
+    """The desk with what a way has that others have not."""
+    return replace(
+        desk,
+        cache=way.cache or desk.cache,
+        flags=(*desk.flags, *way.flags),
+        environment={**desk.environment, **way.environment},
+        slots=way.slots or desk.slots,
+        label=", ".join(filter(None, (desk.label, way.name))),
+    )
+
+
+def _plain(desk: Desk, form: Form) -> Desk:
+    """What decides a start of a form: two that are equal here start the same server."""
+    return replace(desk, cache=desk.cache_of(form), label="")
+
+
+def _check(catalogue: Catalogue, plan: Plan) -> None:
+    """Refuse a plan of what is not there, before anything is started."""
+    known = {entry.name: possible(entry) for entry in catalogue.canaries}
+    asked = [(entry.canary, entry.forms) for entry in plan.passes]
+    asked += [(switch.canary, (switch.form,)) for switch in plan.switches]
+    problems = []
+    for name, forms in asked:
+        lacking = [form for form in forms if form not in known.get(name, ())]
+        if lacking:
+            what = f"no form {', '.join(lacking)}" if name in known else "no such canary"
+            problems.append(f"{name}: {what}")
+    if problems:
+        path = Path(FOLDER / f"{plan.name}.toml")
+        raise ManifestError(
+            f"the smoke suite {plan.name} asks for what the catalogue does not have",
+            problems=problems,
+            evidence=[path],
+            next_step=f"correct {path}, or name --data DIR with these canaries",
+        )
+
+
+def answer(found: Smoked, code: int) -> dict[str, object]:
+    """Everything, for ``--json``."""
+    plain = cast("dict[str, object]", msgspec.to_builtins(found))
+    return {"result": "failed" if code else "passed", "exit_code": code, **plain}
