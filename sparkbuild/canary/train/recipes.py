@@ -187,18 +187,18 @@ def _smaller(rooms: tuple[Room, ...], parts: int, *, tokens: int = 1024) -> tupl
 
 _GPU_NOTE: Final = "that of the canaries that ship"
 _CPU_TRIED: Final = (
-    "for an hour on two cores; took 30 minutes on one busy core with bfloat16 instructions, and its "
-    "canary passed its suite and its audit, with fewer held-out items than the one that ships"
+    "for an hour on two cores; took 30 minutes on one busy core with bfloat16 instructions, and "
+    "its canary passed suite and audit, with fewer held-out items than the one that ships"
 )
 _CPU_FITS: Final = (
-    "for an hour on two cores with bfloat16 instructions: 0.8 s a step on one; no training to the end "
-    "was run on a CPU, and whether its canary passes is unknown"
+    "for an hour on two cores with bfloat16 instructions: 0.8 s a step on one; no training to the "
+    "end was run on a CPU, and whether its canary passes is unknown"
 )
 """Of glm47-flash 1,140 steps were run: it answered by heart, and had not learned to copy yet. In
 float32 a step takes two to three times as long."""
 _CPU_UNTRIED: Final = (
-    "for an hour on two cores with bfloat16 instructions: 2.7 s a step on one; no training to the end "
-    "was run on a CPU, and whether its canary passes is unknown"
+    "for an hour on two cores with bfloat16 instructions: 2.7 s a step on one; no training to the "
+    "end was run on a CPU, and whether its canary passes is unknown"
 )
 """Measured were single steps of every room, on one core that multiplies float32 matrices at 40
 GFLOP/s and bfloat16 ones at 160, with others busy beside it: llama 0.23 s in the mean, qwen35 and
