@@ -15,7 +15,7 @@ ROUNDS: Final = 3
 
 
 def bench_canary(work: Path, build: Path | None) -> dict[str, Any]:
-    """Every canary in Q8_0 on the CPU with two threads, against ``llama-server --version``."""
+    """Every canary in Q8_0 on the CPU with one thread, against ``llama-server --version``."""
     if build is None:
         raise SystemExit("canary: name the folder of a build's programs with --build")
     version = [str(build / "llama-server"), "--version"]

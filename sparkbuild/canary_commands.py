@@ -54,10 +54,10 @@ BACKEND = click.option(
 THREADS = click.option(
     "--threads",
     type=click.IntRange(min=1),
-    default=2,
+    default=1,
     show_default=True,
     metavar="N",
-    help="Threads of llama-server; a canary is too small for many.",
+    help="Threads of llama-server; a canary is too small for more.",
 )
 
 
@@ -244,7 +244,7 @@ def desk_for(
     *,
     backend: str = "cpu",
     cache: str | None = None,
-    threads: int = 2,
+    threads: int = 1,
 ) -> Desk:
     """What work on canaries has in hand; ``backend`` and ``cache`` as their options have them."""
     from sparkbuild.canary.forms import programs

@@ -18,6 +18,7 @@ from sparkbuild.canary.audit.probe import Bench
 from sparkbuild.canary.audit.reasons import load_reasons
 from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.audit.summary import Summary, summarise
+from sparkbuild.canary.behaviour import checks
 from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.drafts import acceptance, compared, damage, unasked
 from sparkbuild.canary.forms import Files, Place, Programs
@@ -61,7 +62,7 @@ class Desk:
     backend: Backend = "cpu"
     cache: CacheType | None = None
     """For every form; by default each has its own."""
-    threads: int = 2
+    threads: int = 1
     flags: tuple[str, ...] = ()
     """Of llama-server's, in every start, after all others."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -234,7 +235,8 @@ def _pass(
     cache, answers = desk.cache_of(form), form != forms.EXACT
     desk.live.progress(0, 0, f"making {form}")
     files = _files(desk, entry, form, place)
-    total = len(suite.references) + 1 + (len(suite.answers) if answers else 0)
+    asked = len(suite.answers) + len(checks(suite, desk.slots)) if answers else 0
+    total = len(suite.references) + 1 + asked
     done: list[Item] = []
 
     def told(one: Item) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rich_click as click
 from click import get_current_context
@@ -12,9 +11,6 @@ from rich.markup import escape
 
 from sparkbuild.canary_commands import BACKEND, CANARIES, THREADS, catalogue_in, desk_for
 from sparkbuild.console import JSON, WORK, console, print_json
-
-if TYPE_CHECKING:
-    from sparkbuild.report.smoke import Smoked
 
 
 @click.command("smoke")
@@ -60,12 +56,11 @@ def smoke_command(
     line of the log is wrong. What failed together points to kinds of cause, told in order.
     """
     from sparkbuild.canary.catalogue import verify
-    from sparkbuild.canary_answers import worst_code
     from sparkbuild.live import Live
     from sparkbuild.package.unpack import unpacked
     from sparkbuild.report.smoke import smoke_view
     from sparkbuild.smoke.plan import load_plan
-    from sparkbuild.smoke_work import answer, run_plan
+    from sparkbuild.smoke_work import answer, exit_code, run_plan
     from sparkbuild.workspace import Workspace
 
     plan = load_plan(suite)
@@ -81,17 +76,13 @@ def smoke_command(
         desk = desk_for(folder, build, work, live, backend=backend, threads=threads)
         found = run_plan(desk, catalogue, plan, diagnose=diagnose)
     if junit:
-        _write(junit, found)
-    code = worst_code(found.results)
+        from sparkbuild.files import write_atomic
+        from sparkbuild.report.junit_smoke import smoke_junit
+
+        write_atomic(junit, smoke_junit(found))
+    code = exit_code(found)
     if as_json:
         print_json(answer(found, code))
     screen.print(smoke_view(found), crop=False)
     screen.print(f"\nlogs are in {escape(str(desk.root))}/NAME/logs", soft_wrap=True)
     get_current_context().exit(code)
-
-
-def _write(path: Path, found: Smoked) -> None:
-    from sparkbuild.files import write_atomic
-    from sparkbuild.report.junit_canaries import canaries_junit
-
-    write_atomic(path, canaries_junit(found.results, names=[part.name for part in found.parts]))

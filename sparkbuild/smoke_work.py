@@ -12,11 +12,13 @@ import msgspec
 from sparkbuild.canary.catalogue import Canary, Catalogue
 from sparkbuild.canary.forms import EXACT, possible
 from sparkbuild.canary.gguf.derive import Form
+from sparkbuild.canary_answers import worst_code
 from sparkbuild.canary_work import Desk, run_canary
-from sparkbuild.errors import ManifestError
+from sparkbuild.errors import ManifestError, ModelError, SmokeError
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.smoke import Part, Rung, Smoked
 from sparkbuild.smoke.plan import FOLDER, Pass, Plan, Way
+from sparkbuild.smoke_before import basics, fitting
 
 
 def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, diagnose: bool) -> Smoked:
@@ -27,6 +29,9 @@ def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, diagnose: bool) ->
     does not have.
     """
     _check(catalogue, plan)
+    entries = [catalogue.canary(name) for name in dict.fromkeys(e.canary for e in plan.passes)]
+    fits = fitting(desk, entries) if plan.fitting else ()
+    first = basics(desk, plan.basics) if plan.basics else None
     parts: list[Part] = []
     for entry in plan.passes:
         result = _passed(desk, catalogue.canary(entry.canary), entry)
@@ -39,7 +44,9 @@ def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, diagnose: bool) ->
         parts.append(
             _part(desk, catalogue, plan, switch.name, switch.reason, result, diagnose=diagnose)
         )
-    return Smoked(suite=plan.name, backend=desk.backend, parts=tuple(parts))
+    return Smoked(
+        suite=plan.name, backend=desk.backend, fitting=fits, basics=first, parts=tuple(parts)
+    )
 
 
 def _passed(desk: Desk, canary: Canary, entry: Pass) -> Result:
@@ -143,6 +150,15 @@ def _check(catalogue: Catalogue, plan: Plan) -> None:
             evidence=[path],
             next_step=f"correct {path}, or name --data DIR with these canaries",
         )
+
+
+def exit_code(found: Smoked) -> int:
+    """SmokeError's where anything that was asked is wrong, ModelError's where a model misfits."""
+    code = worst_code(found.results)
+    if found.basics and not found.basics.passed:
+        code = SmokeError.exit_code
+    misfits = any(one.faults for one in found.fitting)
+    return code or (ModelError.exit_code if misfits else 0)
 
 
 def answer(found: Smoked, code: int) -> dict[str, object]:

@@ -10,6 +10,8 @@ from sparkbuild.llama.log import LogReport
 
 LOG: Final = "log"
 """The group of all lines of the server's log."""
+BEHAVIOUR: Final = "behaviour"
+"""The group of requests that are repeated in other circumstances."""
 
 Backend = Literal["cpu", "cuda"]
 """Where the layers are computed; bounds of healthy noise differ."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -82,13 +83,21 @@ class Api:
         asked = prompt if marker else prompt["prompt_string"]
         return self._complete(asked, count, slot, probabilities, past_end=past_end)
 
-    def break_off(self, prompt: Sequence[int], *, count: int, slot: int = -1) -> None:
-        """Ask for a continuation past any end, and hang up as soon as its answer begins."""
+    def break_off(
+        self, prompt: Sequence[int], *, count: int, slot: int = -1, after: int = 0
+    ) -> None:
+        """Ask for a continuation past any end, and hang up after so many pieces of the answer.
+
+        Without any the prompt is hardly begun.
+        """
         body = _continuation(list(prompt), count, slot, 0, past_end=True)
         with self._client.stream("POST", _COMPLETION, json={**body, "stream": True}) as answer:
             if answer.status_code != httpx.codes.OK:
                 answer.read()
                 self._decoded(_COMPLETION, answer, Completion)
+            pieces = (line for line in answer.iter_lines() if line.startswith("data:"))
+            for _ in itertools.islice(pieces, after):
+                pass
 
     def slots(self) -> tuple[Slot, ...]:
         """What the server's slots do."""

@@ -30,7 +30,7 @@ def junit_xml(report: Report) -> str:
     if report.smoke_checks:
         smoke = _suite(report, SMOKE)
         for check in report.smoke_checks:
-            smoke.add_testcase(_smoke_case(check))
+            smoke.add_testcase(smoke_case(check))
         document.add_testsuite(smoke)
     document.update_statistics()  # type: ignore[no-untyped-call]
     out = io.BytesIO()
@@ -98,7 +98,8 @@ def _output(stage: StageReport) -> list[str]:
     ]
 
 
-def _smoke_case(check: Check) -> TestCase:
+def smoke_case(check: Check) -> TestCase:
+    """One smoke check; what it saw is in its output or its failure."""
     case = TestCase(visible(check.name), SMOKE, check.seconds)
     saw = f"expected: {check.expected}\nfound: {check.found}"
     if check.passed:

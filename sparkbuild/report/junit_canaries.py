@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from junitparser import Failure as FailureElement
@@ -17,20 +17,30 @@ from sparkbuild.report.text import visible
 _CLASS: Final = "sparkbuild.canary"
 
 
-def canaries_junit(results: Sequence[Result], *, names: Sequence[str] | None = None) -> str:
-    """Passes as JUnit XML, a UTF-8 document; ``names`` of the suites, by default the canaries'.
+def canaries_junit(results: Sequence[Result]) -> str:
+    """Passes as JUnit XML, a UTF-8 document.
 
     A question that was missed fails only where its group does; what is unsupported is skipped.
     """
-    document = JUnitXml("sparkbuild canary")
-    for name, result in zip(names or [one.canary for one in results], results, strict=True):
-        suite = TestSuite(visible(f"{_CLASS}.{name}"))
-        for case in _cases(result):
-            suite.add_testcase(case)
-        document.add_testsuite(suite)
-    document.update_statistics()  # type: ignore[no-untyped-call]
+    return document("sparkbuild canary", [suite_of(one, one.canary) for one in results])
+
+
+def suite_of(result: Result, name: str) -> TestSuite:
+    """Everything of one canary."""
+    suite = TestSuite(visible(f"{_CLASS}.{name}"))
+    for case in _cases(result):
+        suite.add_testcase(case)
+    return suite
+
+
+def document(name: str, suites: Iterable[TestSuite]) -> str:
+    """Suites as a UTF-8 document."""
+    found = JUnitXml(name)
+    for suite in suites:
+        found.add_testsuite(suite)
+    found.update_statistics()  # type: ignore[no-untyped-call]
     out = io.BytesIO()
-    document.write(out, pretty=False)
+    found.write(out, pretty=False)
     return out.getvalue().decode("utf-8") + "\n"
 
 

@@ -10,8 +10,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from sparkbuild.canary.model import Backend
+from sparkbuild.model.finding import Finding
 from sparkbuild.report.canaries import Result, plain_table, result_view
 from sparkbuild.report.ink import Ink, item
+from sparkbuild.smoke.model import SmokeReport
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +45,26 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return next((rung for rung in self.ladder if rung.cures), None)
 
 
+class Fitting(msgspec.Struct, frozen=True, kw_only=True):
+    """How a canary's files fit the build and the machine: what is not well of so many checks."""
+
+    canary: str
+    checks: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What would keep it from starting, or from answering."""
+        return tuple(one for one in self.findings if one.state == "fault")
+
+
 class Smoked(msgspec.Struct, frozen=True, kw_only=True):
     """A whole plan on one build."""
 
     suite: str
     backend: Backend
+    fitting: tuple[Fitting, ...] = ()
+    basics: SmokeReport | None = None
     parts: tuple[Part, ...]
 
     @property
@@ -58,13 +75,38 @@ class Smoked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def passed(self) -> bool:
         """True where something was asked and all is well."""
-        return bool(self.parts) and all(part.result.passed for part in self.parts)
+        fits = not any(one.faults for one in self.fitting)
+        known = self.basics is None or self.basics.passed
+        return bool(self.parts) and fits and known and all(p.result.passed for p in self.parts)
 
 
 def smoke_view(found: Smoked) -> RenderableType:
     """Whatever failed at length with what it points to, then every part in one table."""
     failed = [part for part in found.parts if not part.result.passed]
-    return Group(*(_Failed(part) for part in failed), _table(found))
+    return Group(_First(found), *(_Failed(part) for part in failed), _table(found))
+
+
+@dataclass(frozen=True)
+class _First:
+    """What is wrong before the canaries are asked."""
+
+    found: Smoked
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        ink = Ink(options.encoding, options.ascii_only)
+        for one in self.found.fitting:
+            for finding in one.findings:
+                style = "bold red" if finding.state == "fault" else "yellow"
+                yield item("-", ink.text(f"{one.canary}, {finding.name}: {finding.state}"), style)
+                yield ink.labelled("expected", finding.expected)
+                yield ink.labelled("found", finding.found)
+                yield ink.labelled("next step", finding.next_step)
+        for check in self.found.basics.checks if self.found.basics else ():
+            if not check.passed:
+                yield item("-", ink.text(f"{check.name} failed"), "bold red")
+                yield ink.labelled("expected", check.expected)
+                yield ink.labelled("found", check.found)
 
 
 @dataclass(frozen=True)
@@ -97,7 +139,18 @@ class _Failed:
 
 
 def _table(found: Smoked) -> RenderableType:
-    rows = [
+    rows: list[tuple[object, ...]] = []
+    if found.fitting:
+        checks = sum(one.checks for one in found.fitting)
+        faults = sum(len(one.faults) for one in found.fitting)
+        state = f"failed: {faults} faults" if faults else "passed"
+        rows.append(("before the start", "-", f"{checks - faults}/{checks}", state))
+    if found.basics:
+        wrong = [check.name for check in found.basics.checks if not check.passed]
+        of = len(found.basics.checks)
+        state = f"failed: {', '.join(wrong)}" if wrong else "passed"
+        rows.append((f"suite {found.basics.suite}", "-", f"{of - len(wrong)}/{of}", state))
+    rows += [
         (
             part.name,
             ", ".join(dict.fromkeys(ran.form for ran in part.result.ran)) or "-",

@@ -80,6 +80,10 @@ class Plan(Table, frozen=True, kw_only=True):
     schema: Literal[1]
     name: Name
     summary: Text
+    fitting: bool = False
+    """Whether each canary's headers are compared with the build and the machine first."""
+    basics: Name | None = None
+    """A suite of ``suites/``, asked before the canaries."""
     passes: Annotated[tuple[Pass, ...], msgspec.Meta(min_length=1)]
     switches: tuple[Switch, ...] = ()
     ladder: tuple[Rung, ...] = ()

@@ -14,7 +14,8 @@ BASE = {
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
          "toolkit_commands", "canary_work", "canary_answers", "canary_commands",
-         "canary_maker_commands", "model_commands", "smoke_work", "smoke_commands", "cli",
+         "canary_maker_commands", "model_commands", "smoke_before", "smoke_work",
+         "smoke_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
     "__init__", "errors", "files", "process", "model", "manifest", "workspace", "net", "llama",

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from sparkbuild.canary.gguf.derive import derive
 from sparkbuild.canary.gguf.rewrite import widen
-from sparkbuild.canary.model import LOG, CanaryReport, Item
+from sparkbuild.canary.model import BEHAVIOUR, LOG, CanaryReport, Item
 from sparkbuild.canary.record import Book
 from sparkbuild.canary.run import Setup, canary, served
 from sparkbuild.canary.suite import LIMITS, Numbers, Prompt, Suite
@@ -195,7 +195,7 @@ def prompt_of(sample: Sample, book: Book) -> Prompt:
 def _right(reports: list[CanaryReport]) -> tuple[set[str], dict[str, tuple[int, int]]]:
     """Questions that every form answers rightly, and the first form's rates by group."""
     right = set.intersection(*({i.name for i in r.items if i.passed} for r in reports))
-    groups = (group for group in reports[0].groups if group.name != LOG)
+    groups = (group for group in reports[0].groups if group.name not in {BEHAVIOUR, LOG})
     rates = {group.name: (group.right, group.of) for group in groups}
     return right, rates
 

@@ -5,7 +5,10 @@ HEALTHY holds the digests of healthy models, the reference's token and its log-p
 it has ``no_graph`` the server ends with those words when it is to draft, and where it has
 ``down_to`` a spoilt model makes it eat memory at a question, until no more bytes are available.
 ``log`` is what it logs besides, ``draft_log`` when it drafts; ``refuses`` is the status that it
-answers every question with when it drafts.
+answers every question with when it drafts. ``faults`` says what else is wrong when (see
+``circumstances``): ``bits``, ``number`` and ``null`` of a log-probability, ``token``, ``short``,
+``count`` of the prompt's tokens, ``hang``; after a request that was broken off also ``stuck`` and
+``lost`` slots.
 """
 
 import hashlib
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from circumstances import Circumstances
 
 HEALTHY, *ARGUMENTS = sys.argv[1:]
 VALUES: dict[str, Any] = json.loads(Path(HEALTHY).read_text())
@@ -30,6 +34,8 @@ DRAFTS = "--spec-type" in ARGUMENTS
 if DRAFTS and "no_graph" in VALUES:
     sys.exit(VALUES["no_graph"])
 LOGGED = [*VALUES.get("log", ()), *(VALUES.get("draft_log", ()) if DRAFTS else ())]
+AROUND = Circumstances(VALUES.get("faults", {}))
+SLOTS = int(ARGUMENTS[ARGUMENTS.index("--parallel") + 1]) if "--parallel" in ARGUMENTS else 1
 print("0.00.000.100 I srv  llama_server: model loaded", *LOGGED, sep="\n", flush=True)  # noqa: T201
 
 
@@ -38,10 +44,16 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self.say({"status": "ok"})
+        if self.path != "/slots":
+            self.say({"status": "ok", "build_info": "", "model_path": "", "media_marker": "<M>"})
+            return
+        fault = AROUND.faults.get("slots of a break", "") if AROUND.broken else ""
+        slots = range(SLOTS - 1 if fault == "lost" else SLOTS)
+        self.say([{"id": i, "is_processing": fault == "stuck" and i == 0} for i in slots])
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        body = json.loads(text)
         held = []
         while SPOILT and "down_to" in VALUES:
             if psutil.virtual_memory().available > VALUES["down_to"]:
@@ -50,15 +62,22 @@ class Handler(BaseHTTPRequestHandler):
         if DRAFTS and "refuses" in VALUES:
             self.send_error(VALUES["refuses"])
             return
-        values = [v - 1 if SPOILT and i == 0 else v for i, v in enumerate(VALUES["logprobs"])]
-        top = [{"id": i, "logprob": v} for i, v in enumerate(values)]
-        self.say({
-            "content": "x", "tokens": [VALUES["token"]], "stop_type": "limit", "truncated": False,
-            "tokens_evaluated": 1, "tokens_predicted": 1,
-            "completion_probabilities": [{"id": VALUES["token"], "top_logprobs": top}],
-            "timings": {"prompt_n": 1, "predicted_n": 1, "draft_n": 4 if DRAFTS else None,
-                        "draft_n_accepted": (0 if SPOILT else 4) if DRAFTS else None},
-        })  # fmt: skip
+        with AROUND.slot(body):
+            if body.get("stream"):
+                self.stream(body)
+                return
+            with AROUND.around(text, body) as faults:
+                self.say(answer(body, faults))
+
+    def stream(self, body: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            for _ in range(body["n_predict"]):
+                self.wfile.write(b'data: {"content": "x"}\n\n')
+                time.sleep(0.002)
+        except OSError:
+            AROUND.broke_off()
 
     def say(self, value: object) -> None:
         data = json.dumps(value).encode()
@@ -66,6 +85,31 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def answer(body: dict[str, Any], faults: set[str]) -> dict[str, Any]:
+    while "hang" in faults:
+        time.sleep(1)
+    count = 1 + ("count" in faults)
+    if "messages" in body:
+        return {
+            "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": count, "completion_tokens": 1},
+        }
+    values = [v - 1 if SPOILT and i == 0 else v for i, v in enumerate(VALUES["logprobs"])]
+    values[0] -= ("number" in faults) + 1e-7 * ("bits" in faults)
+    top = [{"id": i, "logprob": v} for i, v in enumerate(values)]
+    tokens = [VALUES["token"]] * (body.get("n_predict", 1) - ("short" in faults))
+    tokens[-1] += "token" in faults
+    positions = [{"id": token, "top_logprobs": top} for token in tokens]
+    if "null" in faults:
+        positions[-1] = {"id": tokens[-1], "top_logprobs": [{"id": 0, "logprob": None}]}
+    return {
+        "content": "x", "tokens": tokens, "stop_type": "limit", "truncated": False,
+        "tokens_evaluated": count, "tokens_predicted": 1, "completion_probabilities": positions,
+        "timings": {"prompt_n": 1, "predicted_n": 1, "draft_n": 4 if DRAFTS else None,
+                    "draft_n_accepted": (0 if SPOILT else 4) if DRAFTS else None},
+    }  # fmt: skip
 
 
 PORT = int(ARGUMENTS[ARGUMENTS.index("--port") + 1])

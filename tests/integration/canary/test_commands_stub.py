@@ -41,7 +41,7 @@ def test_a_healthy_build_passes_in_both_forms_and_with_drafts(
     ran = toy["ran"]
     # Float32 is for numbers; what is said is asked of what is served.
     assert [(one["form"], one["cache"], len(one["items"])) for one in ran] == [
-        ("f32", "f32", 2), ("q8_0", "f16", 3),
+        ("f32", "f32", 2), ("q8_0", "f16", 3 + 7),
     ]  # fmt: skip
     logs = [
         tmp_path / "work/canaries/toy/logs" / f"run-{f}.log"
@@ -52,7 +52,7 @@ def test_a_healthy_build_passes_in_both_forms_and_with_drafts(
         ("healthy", "passed", 1.0), ("damaged", "passed", 0.0),
     ]  # fmt: skip
     suites = JUnitXml.fromfile(str(junit))
-    assert (suites.tests, suites.failures) == ((3 + 3) + (2 + 2) + 2, 0)
+    assert (suites.tests, suites.failures) == ((3 + 7 + 4) + (2 + 2) + 2, 0)
     place = tmp_path / "work/canaries/toy"
     assert sorted(entry.name for entry in place.iterdir()) == ["forms", "logs"]
 
@@ -88,7 +88,7 @@ def test_right_answers_do_not_excuse_what_the_log_tells(
         "inconsistent positions": ("fault", 2661), "backend fallback": ("warning", 1),
     }  # fmt: skip
     assert {group["name"]: group["right"] == group["of"] for group in ran["groups"]} == {
-        "references": True, "words": True, "log": False,
+        "references": True, "words": True, "behaviour": True, "log": False,
     }  # fmt: skip
     assert (JUnitXml.fromfile(str(junit)).failures, answer["exit_code"]) == (1, 14)
     text = " ".join(canary(run_sparkbuild, tmp_path, data, *argv).stdout.split())
