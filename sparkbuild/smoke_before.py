@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from sparkbuild import process
 from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.suite import load_suite
 from sparkbuild.canary_work import Desk
-from sparkbuild.errors import SmokeError
+from sparkbuild.errors import PackageError, SmokeError
 from sparkbuild.model.asked import Asked, Machine, this_machine
 from sparkbuild.model.build import Build, read_build
 from sparkbuild.model.fit import fit
@@ -23,6 +24,19 @@ from sparkbuild.smoke.run import smoke
 
 _INFO = "build-info.json"
 """What a wheel says of itself, beside its ``bin``."""
+
+
+class _Source(msgspec.Struct, frozen=True):
+    build: int | None
+    identity: str
+
+    @property
+    def pin(self) -> tuple[int | None, str]:
+        return self.build, self.identity
+
+
+class _Info(msgspec.Struct, frozen=True):
+    source: _Source
 
 
 def fitting(desk: Desk, entries: Sequence[Canary]) -> tuple[Fitting, ...]:
@@ -57,7 +71,7 @@ def _fitting(desk: Desk, entry: Canary, build: Build, machine: Machine) -> Fitti
 def basics(desk: Desk, suite: str) -> SmokeReport:
     """Every check of a suite on sparkbuild's own model: version, key, tokenizer, chat, end.
 
-    Only the main thread may call this.
+    Only the main thread may call this. Raises PackageError where a wheel does not say what it is.
     """
     build, identity = _pin(desk.programs.server)
     done: list[Check] = []
@@ -98,8 +112,15 @@ def _pin(server: Path) -> tuple[int | None, str]:
     """
     info = server.parent.parent / _INFO
     if info.is_file():
-        source = json.loads(info.read_bytes())["source"]
-        return source["build"], source["identity"]
+        try:
+            return msgspec.json.decode(info.read_bytes(), type=_Info).source.pin
+        except msgspec.DecodeError as error:
+            raise PackageError(
+                f"{info.name} does not say what the programs are",
+                problems=[str(error)],
+                evidence=[info],
+                next_step="name a wheel that sparkbuild make made, or the folder of a build",
+            ) from error
     done = process.capture([str(server), "--version"], cwd=Path("/"))
     return parse_version(f"{done.stdout}\n{done.stderr}") or (None, "that it names itself")
 

@@ -72,13 +72,6 @@ class Smoked(msgspec.Struct, frozen=True, kw_only=True):
         """Of every part, in order."""
         return tuple(part.result for part in self.parts)
 
-    @property
-    def passed(self) -> bool:
-        """True where something was asked and all is well."""
-        fits = not any(one.faults for one in self.fitting)
-        known = self.basics is None or self.basics.passed
-        return bool(self.parts) and fits and known and all(p.result.passed for p in self.parts)
-
 
 def smoke_view(found: Smoked) -> RenderableType:
     """Whatever failed at length with what it points to, then every part in one table."""

@@ -126,6 +126,10 @@ def test_programs_that_are_not_their_wheels_fail(
     assert code == 14
     failed = [check["name"] for check in said["basics"]["checks"] if not check["passed"]]
     assert failed == ["version printed", "version served"]
+    (place / "build-info.json").write_text('{"source": []}')
+    done = run_sparkbuild("smoke", str(place), "--suite", str(plan), "--work", str(work))
+    assert done.returncode == 15
+    assert "does not say what the programs are" in done.stderr
 
 
 def test_a_model_that_the_build_does_not_know_is_named_before_the_start(
