@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from sparkbuild.canary.forms import programs
+
 SPARKBUILD: Final = str(Path(sys.executable).parent / "sparkbuild")
 ROUNDS: Final = 3
 
@@ -18,7 +20,7 @@ def bench_canary(work: Path, build: Path | None) -> dict[str, Any]:
     """Every canary in Q8_0 on the CPU with one thread, against ``llama-server --version``."""
     if build is None:
         raise SystemExit("canary: name the folder of a build's programs with --build")
-    version = [str(build / "llama-server"), "--version"]
+    version = [str(programs(build).server), "--version"]
     baseline = statistics.median(_seconds(version) for _ in range(ROUNDS))
     runs = [_run(work, build) for _ in range(ROUNDS)]
     figures: dict[str, Any] = {}
