@@ -299,17 +299,18 @@ def test_a_suite_that_compares_nothing_fails(stub: Stub, table: str) -> None:
 
 
 def test_memory_left_without_an_owner_is_missed(stub: Stub) -> None:
-    if shutil.disk_usage("/dev/shm").free < 1 << 30:
-        pytest.skip("/dev/shm has less than 1 GiB free")
+    if shutil.disk_usage("/dev/shm").free < 2 << 30:
+        pytest.skip("/dev/shm has less than 2 GiB free")
     left = Path(f"/dev/shm/sparkbuild-test-{os.getpid()}")
-    stub.recorded.write_text(json.dumps(recorded(left)))
+    # Far more than the limit of 200 MiB: the kernel gives back caches of some hundred meanwhile.
+    stub.recorded.write_text(json.dumps({**recorded(left), "stranded": 1 << 30}))
     try:
         failed = stub.failures("strands-memory")
     finally:
         left.unlink(missing_ok=True)
     assert failed.keys() == {"end"}
     missing = int(failed["end"].split(" missing without")[0].split()[-1])
-    assert 200 < missing < 1000
+    assert 200 < missing < 2000
 
 
 def limits(**changes: float) -> Limits:
