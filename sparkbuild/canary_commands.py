@@ -60,6 +60,13 @@ THREADS = click.option(
     help="Threads of llama-server; a canary is too small for more.",
 )
 
+JUNIT = click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write every question as a test case of JUnit XML.",
+)
+
 
 @click.group("canary")
 def canary_group() -> None:
@@ -163,12 +170,7 @@ def derive_forms(
     default=True,
     help="Whether draft blocks are asked too: healthy and damaged, at each depth. Default: yes.",
 )
-@click.option(
-    "--junit",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write every question as a test case of JUnit XML.",
-)
+@JUNIT
 @CANARIES
 @WORK
 @JSON

@@ -9,7 +9,7 @@ import rich_click as click
 from click import get_current_context
 from rich.markup import escape
 
-from sparkbuild.canary_commands import BACKEND, CANARIES, THREADS, catalogue_in, desk_for
+from sparkbuild.canary_commands import BACKEND, CANARIES, JUNIT, THREADS, catalogue_in, desk_for
 from sparkbuild.console import JSON, WORK, console, print_json
 
 
@@ -29,12 +29,7 @@ from sparkbuild.console import JSON, WORK, console, print_json
     is_flag=True,
     help="Change one switch at a time where something fails, and name the first that cures it.",
 )
-@click.option(
-    "--junit",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write every question as a test case of JUnit XML.",
-)
+@JUNIT
 @CANARIES
 @WORK
 @JSON
@@ -59,11 +54,12 @@ def smoke_command(
     from sparkbuild.live import Live
     from sparkbuild.package.unpack import unpacked
     from sparkbuild.report.smoke import smoke_view
-    from sparkbuild.smoke.plan import load_plan
+    from sparkbuild.smoke.plan import load_plan, plan_file
     from sparkbuild.smoke_work import answer, exit_code, run_plan
     from sparkbuild.workspace import Workspace
 
-    plan = load_plan(suite)
+    file = plan_file(suite)
+    plan = load_plan(file)
     folder, catalogue = catalogue_in(data)
     verify(folder, names=tuple(entry.name for entry in catalogue.canaries))
     workspace = Workspace(work)
@@ -74,7 +70,7 @@ def smoke_command(
             build = stack.enter_context(unpacked(build, workspace.root))
         live = stack.enter_context(Live(screen))
         desk = desk_for(folder, build, work, live, backend=backend, threads=threads)
-        found = run_plan(desk, catalogue, plan, diagnose=diagnose)
+        found = run_plan(desk, catalogue, plan, file=file, diagnose=diagnose)
     if junit:
         from sparkbuild.files import write_atomic
         from sparkbuild.report.junit_smoke import smoke_junit

@@ -11,39 +11,40 @@ import msgspec
 
 from sparkbuild.canary.catalogue import Canary, Catalogue
 from sparkbuild.canary.forms import EXACT, possible
-from sparkbuild.canary.gguf.derive import Form
+from sparkbuild.canary.gguf.derive import FORMS, Form
 from sparkbuild.canary_answers import worst_code
 from sparkbuild.canary_work import Desk, run_canary
 from sparkbuild.errors import ManifestError, ModelError, SmokeError
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.smoke import Part, Rung, Smoked
-from sparkbuild.smoke.plan import FOLDER, Pass, Plan, Way
+from sparkbuild.smoke.plan import Pass, Plan, Way
 from sparkbuild.smoke_before import basics, fitting
 
 
-def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, diagnose: bool) -> Smoked:
+def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, file: Path, diagnose: bool) -> Smoked:
     """Every pass and switch of a plan on a build; what fails in one is kept, and the rest goes on.
 
     With ``diagnose``, ways of the ladder are tried on what failed, up to the first that cures it.
-    Only the main thread may call this. Raises ManifestError where the plan names what the catalogue
-    does not have.
+    ``file`` is the plan's. Only the main thread may call this. Raises ManifestError where it names
+    what the catalogue does not have.
     """
-    _check(catalogue, plan)
+    _check(catalogue, plan, file)
     entries = [catalogue.canary(name) for name in dict.fromkeys(e.canary for e in plan.passes)]
     fits = fitting(desk, entries) if plan.fitting else ()
     first = basics(desk, plan.basics) if plan.basics else None
     parts: list[Part] = []
     for entry in plan.passes:
-        result = _passed(desk, catalogue.canary(entry.canary), entry)
-        parts.append(_part(desk, catalogue, plan, entry.canary, "", result, diagnose=diagnose))
+        canary = catalogue.canary(entry.canary)
+        part = Part(name=canary.name, reason="", result=_passed(desk, canary, entry))
+        parts.append(_explained(desk, canary, plan, part, diagnose=diagnose))
     for switch in plan.switches:
         if desk.backend not in switch.backends:
             continue
         canary, forms = catalogue.canary(switch.canary), (cast("Form", switch.form),)
-        result = run_canary(_changed(desk, switch), canary, forms, drafts=False)
-        parts.append(
-            _part(desk, catalogue, plan, switch.name, switch.reason, result, diagnose=diagnose)
-        )
+        changed = _changed(desk, switch)
+        result = run_canary(changed, canary, forms, drafts=False)
+        part = Part(name=switch.name, reason=switch.reason, result=result)
+        parts.append(_explained(changed, canary, plan, part, diagnose=diagnose))
     return Smoked(
         suite=plan.name, backend=desk.backend, fitting=fits, basics=first, parts=tuple(parts)
     )
@@ -57,32 +58,20 @@ def _passed(desk: Desk, canary: Canary, entry: Pass) -> Result:
     return run_canary(desk, canary, wanted, drafts=entry.drafts)
 
 
-def _part(
-    desk: Desk,
-    catalogue: Catalogue,
-    plan: Plan,
-    name: str,
-    reason: str,
-    result: Result,
-    *,
-    diagnose: bool,
-) -> Part:
-    """A result with what it points to, and the ladder's answer where one is wanted."""
-    if result.passed:
-        return Part(name=name, reason=reason, result=result)
-    failed, well = _groups(result)
-    rungs: tuple[Rung, ...] = ()
-    if diagnose and (form := _first_failed(result)):
-        way = next((s for s in plan.switches if s.name == name), None)
-        base = _changed(desk, way) if way else desk
-        rungs = tuple(_climbed(base, catalogue.canary(result.canary), form, plan))
-    return Part(
-        name=name,
-        reason=reason,
-        result=result,
+def _explained(desk: Desk, canary: Canary, plan: Plan, part: Part, *, diagnose: bool) -> Part:
+    """A part with what its failure points to, and the ladder's answer where one is wanted.
+
+    ``desk`` is the one that it was asked at.
+    """
+    if part.result.passed:
+        return part
+    failed, well = _groups(part.result)
+    form = _first_failed(part.result) if diagnose else None
+    return msgspec.structs.replace(
+        part,
         failed=failed,
         likely=plan.likely(failed, well),
-        ladder=rungs,
+        ladder=tuple(_climbed(desk, canary, form, plan)) if form else (),
     )
 
 
@@ -98,7 +87,7 @@ def _groups(result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _first_failed(result: Result) -> Form | None:
     """The form to climb with: the first that was asked and is not right, or did not start."""
     wrong = [ran.form for ran in result.ran if not ran.passed]
-    started = [form for form in result.failures if form in {"f32", "f16", "bf16", "q8_0", "mix"}]
+    started = [form for form in result.failures if form in FORMS]
     return cast("Form", (wrong + started)[0]) if wrong or started else None
 
 
@@ -131,7 +120,7 @@ def _plain(desk: Desk, form: Form) -> Desk:
     return replace(desk, cache=desk.cache_of(form), label="")
 
 
-def _check(catalogue: Catalogue, plan: Plan) -> None:
+def _check(catalogue: Catalogue, plan: Plan, file: Path) -> None:
     """Refuse a plan of what is not there, before anything is started."""
     known = {entry.name: possible(entry) for entry in catalogue.canaries}
     asked = [(entry.canary, entry.forms) for entry in plan.passes]
@@ -143,12 +132,11 @@ def _check(catalogue: Catalogue, plan: Plan) -> None:
             what = f"no form {', '.join(lacking)}" if name in known else "no such canary"
             problems.append(f"{name}: {what}")
     if problems:
-        path = Path(FOLDER / f"{plan.name}.toml")
         raise ManifestError(
             f"the smoke suite {plan.name} asks for what the catalogue does not have",
             problems=problems,
-            evidence=[path],
-            next_step=f"correct {path}, or name --data DIR with these canaries",
+            evidence=[file],
+            next_step=f"correct {file}, or name --data DIR with these canaries",
         )
 
 

@@ -100,16 +100,20 @@ def names(folder: Path = FOLDER) -> list[str]:
     return sorted(file.stem for file in folder.glob("*.toml"))
 
 
-def load_plan(name: str, *, folder: Path = FOLDER) -> Plan:
-    """A plan by its name, or by its file's path, which ends in ``.toml``.
+def plan_file(name: str, *, folder: Path = FOLDER) -> Path:
+    """The file of a plan that comes with sparkbuild, or ``name`` itself where that ends in .toml.
 
-    Raises UnknownNameError, or ManifestError naming the file and what is wrong.
+    Raises UnknownNameError.
     """
-    if name.endswith(".toml"):
-        folder, name = Path(name).absolute().parent, Path(name).stem
-    if name not in names(folder):
-        raise unknown_name("smoke suite", name, names(folder), folder)
-    path = folder / f"{name}.toml"
+    path = Path(name).absolute() if name.endswith(".toml") else folder / f"{name}.toml"
+    if path.stem not in names(path.parent):
+        raise unknown_name("smoke suite", path.stem, names(path.parent), path.parent)
+    return path
+
+
+def load_plan(path: Path) -> Plan:
+    """A plan from its file. Raises ManifestError naming the file and what is wrong."""
+    name = path.stem
     plan = load(path, Plan)
     problems = [] if plan.name == name else [f"`name` is {plan.name!r}, its place says {name!r}"]
     for index, cause in enumerate(plan.causes):

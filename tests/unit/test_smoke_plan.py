@@ -11,9 +11,9 @@ from sparkbuild.canary.suite import load_suite
 from sparkbuild.errors import ManifestError, PackageError
 from sparkbuild.package import archive
 from sparkbuild.package.unpack import unpacked
-from sparkbuild.smoke.plan import Plan, load_plan, names
+from sparkbuild.smoke.plan import Plan, load_plan, names, plan_file
 
-SHIPPED = [load_plan(name) for name in names()]
+SHIPPED = [load_plan(plan_file(name)) for name in names()]
 TEXT = """schema = 1
 name = "mine"
 summary = "x"
@@ -75,13 +75,13 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path: Path, more: str, problem: str
     file = tmp_path / "mine.toml"
     file.write_text(TEXT + more)
     with pytest.raises(ManifestError) as caught:
-        load_plan(str(file))
+        load_plan(file)
     assert problem in str(caught.value)
     file.write_text(TEXT)
-    assert load_plan(str(file)).passes[0].canary == "toy"
+    assert load_plan(plan_file(str(file))).passes[0].canary == "toy"
     file.rename(tmp_path / "other.toml")
     with pytest.raises(ManifestError, match="its place says 'other'"):
-        load_plan(str(tmp_path / "other.toml"))
+        load_plan(tmp_path / "other.toml")
 
 
 def wheel(path: Path, *, digest: str | None = None, name: str = "p/bin/llama-server") -> Path:

@@ -130,6 +130,7 @@ def test_a_plan_of_what_there_is_not_is_refused_before_anything_starts(
     done = smoke(run_sparkbuild, tmp_path, data, build, plan)
     assert done.returncode not in {0, 14}
     assert "other: no such canary" in done.stderr
+    assert f"correct {plan}" in done.stderr
     assert not (tmp_path / "work/canaries").exists()
     done = run_sparkbuild("smoke", str(build), "--suite", "canari", "--work", str(tmp_path / "w"))
     assert done.returncode != 0
