@@ -72,11 +72,13 @@ def canary(
     on_item: Callable[[Item], None] = lambda _: None,
     quick: bool = False,
     answers: bool = True,
+    behaves: bool = True,
 ) -> CanaryReport:
     """Run the suite in ``folder``; a report, whatever the answers and the server's log are.
 
     ``quick`` stops at the first reference that fails, and asks questions only where none did, and
-    each once. Without ``answers`` numbers are all that is asked for.
+    each once. Without ``answers`` numbers are all that is asked for; without ``behaves`` nothing is
+    asked to see how the server serves.
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
     is not as recorded, SmokeError where the server does not come up or is short of memory.
     """
@@ -90,7 +92,7 @@ def canary(
         items = asker.references(quick=quick)
         if answers and (not quick or all(item.passed for item in items)):
             items += asker.answers(setup.slots)
-        if answers and not quick:
+        if answers and behaves and not quick:
             session = behaviour.Session(
                 server=server,
                 api=Api(server.client),

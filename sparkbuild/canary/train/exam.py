@@ -36,8 +36,9 @@ class Paper:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A sample with its place in a suite."""
+    """A sample with its place in a suite; how many stay is counted by ``paper``."""
 
+    paper: str
     name: str
     group: str
     sample: Sample
@@ -58,10 +59,11 @@ class Exam:
     seed: str = field(default="exam 1")
 
     def questions(self) -> Iterator[tuple[Question, int, int]]:
-        """Every question, how many of its group stay, how many of its group are references."""
+        """Every question, how many of its paper stay, how many of its paper are references."""
         for sample in fixed():
             name = dict(sample.check)["name"]
-            yield Question(name=name, group=ANSWERS, sample=sample), len(fixed()), self.answers
+            question = Question(paper=ANSWERS, name=name, group=ANSWERS, sample=sample)
+            yield question, len(fixed()), self.answers
         for at, paper in enumerate(self.papers):
             task = paper.task()
             group = f"held out: {task.name}"
@@ -70,7 +72,8 @@ class Exam:
                 length = paper.lengths[number % len(paper.lengths)]
                 sample = task.sample(rng, split="held-out", length=length)
                 name = f"{task.name} {at}.{number}"
-                yield Question(name=name, group=group, sample=sample), paper.kept, paper.references
+                question = Question(paper=f"{at}", name=name, group=group, sample=sample)
+                yield question, paper.kept, paper.references
 
 
 def _same(task: Task) -> Task:
@@ -82,6 +85,13 @@ _READING: Final = (
     Paper(task=Needle, tried=14, kept=10, lengths=(48, 64, 96, 128, 192, 320, 1000), references=4),
     Paper(task=RepeatLine, tried=6, kept=4, lengths=(64, 96, 192)),
 )
+_READING_FAR: Final = (
+    *_READING,
+    Paper(task=partial(Needle, 0.1), tried=4, kept=1, lengths=(2400,), references=0),
+    Paper(task=partial(Needle, 0.5), tried=3, kept=1, lengths=(6300,), references=0),
+    Paper(task=partial(Needle, 0.02), tried=5, kept=1, lengths=(6300,), references=0),
+)
+"""More than what the sparse attention selects, many batches, and the cache that they fill."""
 _READING_NEAR: Final = (
     Paper(task=Copy, tried=12, kept=6, lengths=(48, 96, 192)),
     Paper(task=Needle, tried=12, kept=6, lengths=(48, 64, 96, 128), references=2),
@@ -110,7 +120,7 @@ _SEEING_LITTLE: Final = (
 
 EXAMS: Final[dict[str, Exam]] = {
     "glm5-next": Exam(
-        papers=(*_READING, *_THINKING, *_SEEING),
+        papers=(*_READING_FAR, *_THINKING, *_SEEING),
         summary="GLM-5.3-Flash's architecture with every kind of block, and its vision tower",
         drafts=True,
         forms=("f16", "mix"),

@@ -98,7 +98,7 @@ def record(
         reports = []
         for setup in (replace(exact, cache="f16"), *others):
             tell(f"questions to {setup.form}")
-            reports.append(canary(tried, setup))
+            reports.append(canary(tried, setup, behaves=False))
     right, rates = _right(reports)
     fixed = [question.name for question, _, _ in entries if question.group == ANSWERS]
     missed = [item for report in reports for item in report.items if item.name in fixed]
@@ -149,7 +149,7 @@ def _form(bench: Bench, form: str, *, cache: str) -> Setup:
 
 
 def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]]) -> None:
-    """Numbers of some prompts of every group; those that give no whole ones are left out."""
+    """Numbers of some prompts of every paper; those that give no whole ones are left out."""
     taken: dict[str, int] = {}
     suite_like = Suite(
         schema=1,
@@ -163,7 +163,7 @@ def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]
     with served(setup, suite_like) as server:
         api = Api(server.client)
         for question, _, wanted in entries:
-            if taken.get(question.group, 0) >= _SOURCES * wanted:
+            if taken.get(question.paper, 0) >= _SOURCES * wanted:
                 continue
             try:
                 book.refer(
@@ -174,7 +174,7 @@ def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]
                 )
             except CanaryError:
                 continue
-            taken[question.group] = taken.get(question.group, 0) + 1
+            taken[question.paper] = taken.get(question.paper, 0) + 1
 
 
 def prompt_of(sample: Sample, book: Book) -> Prompt:
@@ -211,7 +211,7 @@ def _choose(
     references: set[str] = set()
     count: dict[str, list[int]] = {}
     for question, kept, wanted in entries:
-        so_far = count.setdefault(question.group, [0, 0])
+        so_far = count.setdefault(question.paper, [0, 0])
         if question.name in right and so_far[0] < kept:
             answers.add(question.name)
             so_far[0] += 1

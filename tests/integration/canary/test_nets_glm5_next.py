@@ -166,3 +166,31 @@ def test_logits_are_those_of_transformers(tmp_path: Path) -> None:
         wanted = model.eval()(input_ids=ids, use_cache=False).logits
         found = net.head(net(net.embed(ids)).hidden)
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
+
+
+def test_in_some_rows_of_a_training_one_sparse_attention_is_heard_and_no_other() -> None:
+    torch.manual_seed(0)
+    net = Glm5Next(Shape(vocabulary=64, layers="KDKDD", width=64, linear_head=32, alone=1.0))
+    sparse = [layer.attention for layer in net.layers if isinstance(layer.attention, Dsa)]
+    x = net.embed(torch.randint(64, (6, 20)))
+
+    def felt(progress: float, *, training: bool) -> Tensor:
+        """[rows, sparse attentions]: whether a row's output depends on each."""
+        net.train(mode=training).phase(progress)
+        hidden = net(x).hidden.square().sum((1, 2))
+        rows = []
+        for row in hidden:
+            outs = [one.out.weight for one in sparse]
+            grads = torch.autograd.grad(row, outs, retain_graph=True)
+            rows.append([bool(grad.any()) for grad in grads])
+        return torch.tensor(rows)
+
+    assert (felt(0.0, training=True).sum(1) == 1).all()
+    assert felt(0.0, training=False).all()
+    assert felt(0.95, training=True).all()
+    net.alone.fill_(0.5)
+    heard = net._heard(4000).view(3, -1)
+    alone = heard.sum(0) == 1
+    assert 0.45 < alone.float().mean() < 0.55
+    assert (heard[:, alone].sum(1) > alone.sum() / 4).all(), "each is heard alone as often"
+    assert ((heard.sum(0) == 3) | alone).all()

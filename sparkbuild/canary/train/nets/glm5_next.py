@@ -53,6 +53,10 @@ class Shape:
     sparse: Sparse = field(default_factory=Sparse)
     dense: float = 0.55
     """Part of the training in which attention sees everything."""
+    alone: float = 0.25
+    """Part of the rows in which, while training, only one sparse attention is heard."""
+    together: float = 0.9
+    """Part of the training after which all are heard in every row."""
     ends: tuple[int, ...] = ()
     """Ids of the tokens that end an answer."""
     pad: int = 0
@@ -115,13 +119,19 @@ class Layer(nn.Module):
             else _experts(shape)
         )
 
-    def forward(self, streams: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The streams after both blocks, the index loss and the margin loss, of ``real`` places."""
+    def forward(
+        self, streams: Tensor, real: Tensor | None = None, heard: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The streams after both blocks, the index loss and the margin loss, of ``real`` places.
+
+        ``heard`` [batch, 1, 1] is one in the rows that the attention adds to, None for all.
+        """
         none = streams.new_zeros(())
         post, comb, x = self.attention_streams(streams)
         x = self.attention_norm(x)
         attention, feed = self.attention, self.feed
         found, index = attention(x, real) if isinstance(attention, Dsa) else (attention(x), none)
+        found = found if heard is None else found * heard
         streams = Streams.joined(streams, post, comb, found)
         post, comb, x = self.feed_streams(streams)
         x = self.feed_norm(x)
@@ -194,9 +204,12 @@ class Glm5Next(Net):
         self.output = linear(shape.width, shape.vocabulary)
         self.nextn = NextN(shape)
         self._dense = False
+        self.register_buffer("alone", torch.tensor(shape.alone), persistent=False)
+        self.alone: Tensor
 
     def phase(self, progress: float) -> None:
-        """See Net; attention is dense in the first part."""
+        """See Net; attention is dense in the first part, and each heard alone but in the last."""
+        self.alone.fill_(self.shape.alone if progress < self.shape.together else 0.0)
         dense = progress < self.shape.dense
         if dense != self._dense:
             self._dense = dense
@@ -220,10 +233,25 @@ class Glm5Next(Net):
         del positions
         streams = embedded.unsqueeze(2).repeat(1, 1, self.shape.streams, 1)
         index = margin = embedded.new_zeros(())
-        for layer in self.layers:
-            streams, more_index, more_margin = layer(streams, real)
+        heard = iter(self._heard(len(embedded)) if self.training else ())
+        for kind, layer in zip(self.shape.layers, self.layers, strict=True):
+            one = next(heard, None) if kind == "D" else None
+            streams, more_index, more_margin = layer(streams, real, one)
             index, margin = index + more_index, margin + more_margin
         return Trunk(self.norm(streams.mean(2)), {"index": index, "margin": margin})
+
+    def _heard(self, rows: int) -> Tensor:
+        """[sparse attentions, rows, 1, 1]: zeros where one is not heard, in rows drawn at random.
+
+        What several can do one of them learns, and the others nothing that a wrong kernel would
+        change: without this the first one moved the log-probabilities by one in a thousand.
+        """
+        count = self.shape.layers.count("D")
+        device = self.alone.device
+        single = torch.rand(rows, device=device) < self.alone
+        chosen = torch.rand(count, rows, device=device).argmax(0)
+        each = torch.arange(count, device=device).unsqueeze(1)
+        return (~single | (chosen == each)).float().view(count, rows, 1, 1)
 
     def head(self, hidden: Tensor) -> Tensor:
         """See Net."""
