@@ -183,7 +183,8 @@ def test_in_some_rows_of_a_training_one_sparse_attention_is_heard_and_no_other()
             outs = [one.out.weight for one in sparse]
             grads = torch.autograd.grad(row, outs, retain_graph=True)
             rows.append([bool(grad.any()) for grad in grads])
-        return torch.tensor(rows)
+        found: Tensor = torch.tensor(rows)
+        return found
 
     assert (felt(0.0, training=True).sum(1) == 1).all()
     assert felt(0.0, training=False).all()

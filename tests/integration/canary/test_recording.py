@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the trainer's packages come with the extra canary")
 
-from sparkbuild.canary.tasks.long import Needle  # noqa: E402
-from sparkbuild.canary.train.exam import EXAMS, Exam, Paper  # noqa: E402
-from sparkbuild.canary.train.recording import _choose  # noqa: E402
+from sparkbuild.canary.tasks.long import Needle
+from sparkbuild.canary.train.exam import EXAMS, Exam, Paper
+from sparkbuild.canary.train.recording import _choose
 
 
 class Kept:
