@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
+
 from sparkbuild.canary import forms
 from sparkbuild.canary.audit.audit import audit
 from sparkbuild.canary.audit.probe import Bench
@@ -20,7 +22,7 @@ from sparkbuild.canary.audit.records import Probe
 from sparkbuild.canary.audit.summary import Summary, summarise
 from sparkbuild.canary.behaviour import checks
 from sparkbuild.canary.catalogue import Canary
-from sparkbuild.canary.drafts import acceptance, compared, damage, unasked
+from sparkbuild.canary.drafts import acceptance, compared, damage, judged, unasked
 from sparkbuild.canary.forms import Files, Place, Programs
 from sparkbuild.canary.gguf.derive import Derived, Form
 from sparkbuild.canary.gguf.spoil import spoilt
@@ -73,6 +75,11 @@ class Desk:
     def named(self, entry: Canary, what: str) -> str:
         """A piece of work, for a person."""
         return ", ".join(filter(None, (f"{entry.name} {what}", self.label)))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the form in float32 gives what was recorded here, but for the order of sums."""
+        return self.backend == "cpu" and self.cache_of(forms.EXACT) == "f32" and not self.flags
 
     def cache_of(self, form: Form) -> CacheType:
         """The cache's type for a form: of float32 weights float32, of others what is served."""
@@ -235,6 +242,7 @@ def _pass(
     cache, answers = desk.cache_of(form), form != forms.EXACT
     desk.live.progress(0, 0, f"making {form}")
     files = _files(desk, entry, form, place)
+    suite = msgspec.structs.replace(suite, answers=suite.asked(form))
     asked = len(suite.answers) + len(checks(suite, desk.slots)) if answers else 0
     total = len(suite.references) + 1 + asked
     done: list[Item] = []
@@ -290,9 +298,34 @@ def _drafts(
                 return ask(head, depth, copy)
 
         checks = tuple(compared(limits.drafts, measure))
+    if desk.exact and not any(check.state == "unsupported" for check in checks):
+        checks += _exact(desk, entry, place, flags)
     states = [check.state for check in checks]
     summary = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return checks, summary, all(check.passed for check in checks)
+
+
+def _exact(
+    desk: Desk, entry: Canary, place: Place, flags: tuple[str, ...]
+) -> tuple[DraftCheck, ...]:
+    """Of the form that rounds nothing, every answer's drafts against those recorded, if any are."""
+    folder = desk.data / entry.suite
+    suite, limits = load_suite(folder)
+    band = next(
+        (b for b in limits.drafts if suite.drafted and b.depth == suite.drafted.depth), None
+    )
+    if suite.drafted is None or band is None:
+        return ()
+
+    def told(answer: str, done: int, of: int) -> None:
+        desk.live.progress(done, of, f"exact drafts: {answer}")
+
+    files = _files(desk, entry, forms.EXACT, place)
+    log = place.log(DRAFTS, "exact")
+    setup = _setup(desk, place, files, forms.EXACT, flags, log, cache=desk.cache_of(forms.EXACT))
+    skip = unasked(suite, limits)
+    found = acceptance(folder, setup, depth=band.depth, skip=skip, on_answer=told)
+    return (judged(found, band, "healthy", recorded=suite.drafted.counts),)
 
 
 def _files(desk: Desk, entry: Canary, form: Form, place: Place) -> Files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -55,7 +55,7 @@ def acceptance(
     """
     suite, _ = load_suite(folder)
     pictures = load_pictures(folder, suite)
-    wanted = [answer for answer in suite.answers if answer.name not in skip]
+    wanted = [answer for answer in suite.asked(setup.form) if answer.name not in skip]
     drafting = ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(depth))
     setup = replace(setup, flags=(*setup.flags, *drafting))
     found = Acceptance(depth=depth)
@@ -64,11 +64,11 @@ def acceptance(
             api = Api(server.client)
             for done, entry in enumerate(wanted, start=1):
                 try:
-                    found = _counted(found, *_asked(api, suite, entry, pictures))
+                    found = _counted(found, entry.name, *_asked(api, suite, entry, pictures))
                 except UnexpectedAnswerError:
-                    found = _counted(found, None, right=False)
+                    found = _counted(found, entry.name, None, right=False)
                 except httpx.HTTPError:
-                    found = _counted(found, None, right=False)
+                    found = _counted(found, entry.name, None, right=False)
                     break  # it has ended, or does not answer in time
                 on_answer(entry.name, done, len(wanted))
     except SmokeError as error:
@@ -126,15 +126,22 @@ def compared(
             yield judged(found, band, head)
 
 
-def judged(found: Acceptance, band: Band, head: Head) -> DraftCheck:
-    """An acceptance against its band.
+def judged(
+    found: Acceptance,
+    band: Band,
+    head: Head,
+    *,
+    recorded: Mapping[str, tuple[int, int]] | None = None,
+) -> DraftCheck:
+    """An acceptance against its band, and each answer's counts against the ``recorded``, if any.
 
     One fails where nothing was drafted, a word changed, or the log tells of a fault.
     """
     healthy = head == "healthy"
+    others = others_than(recorded or {}, found)
     enough = found.share >= band.healthy if healthy else found.share <= band.damaged
     quiet = found.log is None or found.log.passed
-    well = found.drafted > 0 and not found.wrong and enough and quiet
+    well = found.drafted > 0 and not found.wrong and enough and quiet and not others
     return DraftCheck(
         depth=found.depth,
         head=head,
@@ -146,7 +153,15 @@ def judged(found: Acceptance, band: Band, head: Head) -> DraftCheck:
         bound=band.healthy if healthy else band.damaged,
         reason=found.unsupported or band.reason,
         log=found.log,
+        exact=recorded is not None,
+        others=others,
     )
+
+
+def others_than(recorded: Mapping[str, tuple[int, int]], found: Acceptance) -> tuple[str, ...]:
+    """Answers that were asked and recorded, and whose counts are others now."""
+    both = ((name, recorded.get(name, counts), counts) for name, counts in found.counts.items())
+    return tuple(name for name, wanted, counts in both if wanted != counts)
 
 
 def _asked(
@@ -165,7 +180,7 @@ def _asked(
     return chat.timings, (chat.choices[0].message.content or "") == entry.text
 
 
-def _counted(found: Acceptance, timings: Timings | None, right: bool) -> Acceptance:
+def _counted(found: Acceptance, name: str, timings: Timings | None, right: bool) -> Acceptance:
     drafted = (timings.draft_n if timings else None) or 0
     accepted = (timings.draft_n_accepted if timings else None) or 0
     return Acceptance(
@@ -173,6 +188,7 @@ def _counted(found: Acceptance, timings: Timings | None, right: bool) -> Accepta
         drafted=found.drafted + drafted,
         accepted=found.accepted + accepted,
         wrong=found.wrong + (not right),
+        counts={**found.counts, name: (drafted, accepted)},
     )
 
 

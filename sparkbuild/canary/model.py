@@ -86,6 +86,8 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int = 0
     unsupported: str = ""
     log: LogReport | None = None
+    counts: dict[str, tuple[int, int]] = {}
+    """Drafted and accepted by answer."""
 
     @property
     def share(self) -> float:
@@ -113,6 +115,10 @@ class DraftCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Why the bound is not another one; of what is unsupported, why it is."""
     log: LogReport | None = None
     """A fault in it fails the check, whatever was accepted."""
+    exact: bool = False
+    """Whether the counts of every answer had to be those recorded."""
+    others: tuple[str, ...] = ()
+    """Answers whose counts are not; one of them fails the check."""
 
     @property
     def passed(self) -> bool:

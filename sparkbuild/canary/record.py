@@ -15,6 +15,7 @@ from sparkbuild.canary.suite import (
     SUITE,
     Answer,
     Call,
+    Drafted,
     Numbers,
     Picture,
     Prompt,
@@ -45,6 +46,7 @@ class Book:
         self.references: list[Reference] = []
         self.numbers: dict[str, Array] = {}
         self.pictures: dict[str, bytes] = {}
+        self.drafted: Drafted | None = None
 
     def picture(self, image: Image) -> str:
         """Keep a picture as PNG; its address in the suite."""
@@ -55,8 +57,10 @@ class Book:
         self.pictures[name] = data
         return f"{PICTURE}{name}"
 
-    def ask(self, name: str, group: str, sample: Sample, *, count: int) -> None:
-        """Add a sample as a question that may take ``count`` tokens to answer."""
+    def ask(
+        self, name: str, group: str, sample: Sample, *, count: int, forms: tuple[str, ...] = ()
+    ) -> None:
+        """Add a sample as a question that may take ``count`` tokens to answer, in some forms."""
         images = [self.picture(image) for turn in sample.turns for image in turn.pictures]
         text, thought, calls = expected(sample)
         self.answers.append(
@@ -72,6 +76,7 @@ class Book:
                 calls=tuple(Call(name=call, arguments=given) for call, given in calls),
                 finish="tool_calls" if calls else "stop",
                 count=count,
+                forms=forms,
             )
         )
 
@@ -121,6 +126,7 @@ class Book:
             # Short ones first: an audit stops at the first that fails.
             references=tuple(sorted(self.references, key=lambda entry: len(entry.prompt))),
             numbers=Numbers(file=_NUMBERS, sha256=sha256_bytes(data)),
+            drafted=self.drafted,
         )
         write_atomic(folder / _NUMBERS, data)
         write_atomic(folder / SUITE, encode_suite(suite))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from sparkbuild.canary import behaviour
 from sparkbuild.canary.ask import Asker
 from sparkbuild.canary.model import BEHAVIOUR, LOG, Backend, CacheType, CanaryReport, Group, Item
@@ -82,7 +84,8 @@ def canary(
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
     is not as recorded, SmokeError where the server does not come up or is short of memory.
     """
-    suite, limits = load_suite(folder)
+    whole, limits = load_suite(folder)
+    suite = msgspec.structs.replace(whole, answers=whole.asked(setup.form))
     numbers, pictures = load_numbers(folder, suite), load_pictures(folder, suite)
     bound = limits.bound(backend=setup.backend, cache=setup.cache, form=setup.form)
     started = time.monotonic()

@@ -61,6 +61,8 @@ class Answer(Table, frozen=True, kw_only=True):
     finish: Literal["stop", "length", "tool_calls"] = "stop"
     count: Count
     """Tokens to ask for at most: more than the answer has, so that it ends by itself."""
+    forms: tuple[Text, ...] = ()
+    """Forms that it is asked in, where not all: a prompt of thousands of tokens takes long."""
 
 
 class Reference(Table, frozen=True, kw_only=True):
@@ -81,6 +83,13 @@ class Numbers(Table, frozen=True, kw_only=True):
     sha256: Sha256
 
 
+class Drafted(Table, frozen=True, kw_only=True):
+    """What became of the drafts of the float32 form on a CPU, by answer: drafted and accepted."""
+
+    depth: Count
+    counts: dict[str, tuple[int, int]]
+
+
 class Suite(Table, frozen=True, kw_only=True):
     """``suite.json``."""
 
@@ -93,6 +102,12 @@ class Suite(Table, frozen=True, kw_only=True):
     answers: tuple[Answer, ...]
     references: tuple[Reference, ...]
     numbers: Numbers
+    drafted: Drafted | None = None
+    """Of a canary whose draft block the recording llama.cpp could compute."""
+
+    def asked(self, form: str) -> tuple[Answer, ...]:
+        """The answers that are asked in a form."""
+        return tuple(one for one in self.answers if not one.forms or form in one.forms)
 
 
 class Rate(Table, frozen=True, kw_only=True):

@@ -226,7 +226,7 @@ def _drafts(checks: Sequence[DraftCheck], ink: Ink) -> Table:
         sign = "at least" if check.head == "healthy" else "at most"
         table.add_row(
             str(check.depth),
-            check.head,
+            f"{check.head}, exact" if check.exact else check.head,
             "" if none else f"{check.accepted}/{check.drafted}",
             "" if none else f"{check.share:.1%}",
             f"{sign} {check.bound:.1%}",
@@ -251,6 +251,9 @@ def _remarks(found: Result, ink: Ink) -> Iterator[RenderableType]:
         if check.state == "failed" and check.wrong:
             text = f"{check.wrong} answers changed with drafts of {check.depth}, {check.head} head"
             yield item("-", ink.text(text), "bold red")
+        if check.others:
+            text = f"drafts of {check.depth} in float32 are not those recorded"
+            yield item("-", ink.text(f"{text}: {', '.join(check.others)}"), "bold red")
     yield from log_remarks(found.ran, found.drafts, "fault", ink)
     reasons = {check.reason for check in found.drafts if check.state == "unsupported"}
     for reason in sorted(reasons):

@@ -82,7 +82,8 @@ def _group(report: CanaryReport, group: Group) -> TestCase:
 
 
 def _draft(canary: str, check: DraftCheck) -> TestCase:
-    case = _case(canary, "drafts", f"depth {check.depth}, {check.head} head", 0.0)
+    exact = ", exact" if check.exact else ""
+    case = _case(canary, "drafts", f"depth {check.depth}, {check.head} head{exact}", 0.0)
     sign = "at least" if check.head == "healthy" else "at most"
     saw = (
         f"{check.accepted} of {check.drafted} drafted tokens accepted, {check.share:.1%}, expected "
@@ -95,6 +96,8 @@ def _draft(canary: str, check: DraftCheck) -> TestCase:
     else:
         faults = check.log.count("fault") if check.log else 0
         told = f"{faults} faults in the log" if faults else "acceptance is outside its band"
+        if check.others:
+            told = f"not as recorded: {', '.join(check.others)}"
         _fail(case, told, saw)
     return case
 

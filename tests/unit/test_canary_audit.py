@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import msgspec
 import numpy as np
 import pytest
 
@@ -278,20 +279,35 @@ def test_a_draft_block_is_asked_drafts(bench: Bench, monkeypatch: pytest.MonkeyP
         ("blk.1.x.weight", True),
         ("blk.10.x.weight", False),
     ]
-    accepted, lines = iter([90, 70, 90, 85]), iter([50, 61, 52, 53])
+    few, late = {"a": (50, 45)}, {"a": (50, 45), "b": (50, 45)}
+    accepted = iter([late, {"a": (50, 35)}, few, late, few, late | {"b": (50, 44)}])
+    lines = iter(range(50, 60))
 
     def acceptance(_: Path, setup: Setup, *, depth: int, skip: object) -> Acceptance:
         del setup, skip
-        log = LogReport(lines=next(lines))  # never twice the same, which changes nothing
-        return Acceptance(depth=depth, drafted=100, accepted=next(accepted), log=log)
+        counts = next(accepted)
+        return Acceptance(
+            depth=depth,
+            drafted=sum(drafted for drafted, _ in counts.values()),
+            accepted=sum(good for _, good in counts.values()),
+            log=LogReport(lines=next(lines)),  # never twice the same, which changes nothing
+            counts=counts,
+        )
 
     monkeypatch.setattr(probe_module, "acceptance", acceptance)
     worker = Worker(bench)
-    # The healthy block is asked once, before the first perturbation.
+    # The healthy block is asked once, before the first perturbation; of one that changes none of
+    # some answers' drafts, those of all are asked.
     bad, same, fewer = (worker.probe(listed[0]) for _ in range(3))
     assert (bad.changed, bad.noticed, bad.missed) == (True, True, {"drafts": 0.3})
     assert (same.changed, same.noticed) == (False, False)
-    assert (fewer.changed, fewer.noticed, fewer.missed) == (True, False, {"drafts": 0.15})
+    assert (fewer.changed, fewer.noticed, fewer.missed) == (True, False, {"drafts": 0.11})
+    file = bench.suite / "suite.json"
+    told = msgspec.json.decode(file.read_bytes())
+    told["drafted"] = {"depth": 3, "counts": late}
+    file.write_bytes(msgspec.json.encode(told))
+    accepted = iter([late, few, late | {"b": (50, 44)}])
+    assert Worker(bench).probe(listed[0]).noticed, "no count may be another than that recorded"
 
 
 def test_a_server_that_does_not_come_up_has_noticed(

@@ -70,6 +70,15 @@ def test_acceptance_is_judged_by_its_band(found: Acceptance, head: Head, state: 
     assert check.log is found.log
 
 
+def test_counts_that_are_recorded_have_to_be_met_to_the_token() -> None:
+    found = counted(95, counts={"a": (60, 58), "b": (40, 37), "new": (0, 0)})
+    same = judged(found, BANDS[0], "healthy", recorded={"a": (60, 58), "b": (40, 37), "c": (1, 1)})
+    assert (same.state, same.exact, same.others) == ("passed", True, ())
+    other = judged(found, BANDS[0], "healthy", recorded={"a": (60, 59), "b": (40, 37)})
+    assert (other.state, other.others) == ("failed", ("a",))
+    assert not judged(found, BANDS[0], "healthy").exact
+
+
 def test_both_heads_are_asked_at_every_depth_and_nobody_after_unsupported() -> None:
     asked: list[tuple[Head, int]] = []
 

@@ -14,7 +14,7 @@ import msgspec
 
 from sparkbuild import process
 from sparkbuild.canary.audit.records import Probe, Role, judged, moved
-from sparkbuild.canary.drafts import acceptance, unasked
+from sparkbuild.canary.drafts import acceptance, others_than, unasked
 from sparkbuild.canary.drafts import judged as judged_drafts
 from sparkbuild.canary.gguf.spoil import Spoil, spoilt
 from sparkbuild.canary.model import Acceptance
@@ -23,7 +23,7 @@ from sparkbuild.canary.suite import Band, load_suite
 from sparkbuild.errors import SmokeError
 
 ONE_IN: Final = 12
-"""Of the answers, asked with drafts: one after another they take long."""
+"""Of the answers, asked with drafts first: one after another they take long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Worker:
     def probe(self, wanted: Probe) -> Probe:
         """The suite on one perturbation; of the draft block's, drafts of some answers."""
         if wanted.drafts and self._healthy is None:
-            self._healthy = self._accepted()
+            self._healthy = self._accepted(one_in=1)
         spoil = Spoil(target=wanted.target, kind=wanted.kind, detail=wanted.detail)
         with spoilt(self._files[wanted.role], spoil):
             return self._tried(wanted, self._drafted if wanted.drafts else self._asked)
@@ -90,23 +90,33 @@ class Worker:
         return msgspec.structs.replace(found, seconds=round(time.monotonic() - started, 3))
 
     def _drafted(self, wanted: Probe) -> Probe:
-        found = self._accepted()
-        same = self._healthy is not None and _counts(found) == _counts(self._healthy)
-        bad = judged_drafts(found, self._band, "healthy").state == "failed"
+        """Drafts of some answers, and of all where those of some are what they were."""
+        before = self._healthy.counts if self._healthy else {}
+        found = self._accepted(one_in=ONE_IN)
+        if not found.wrong and not others_than(before, found):
+            found = self._accepted(one_in=1)
+        same = not found.wrong and not others_than(before, found)
+        check = judged_drafts(found, self._band, "healthy", recorded=self._recorded)
         return msgspec.structs.replace(
             wanted,
             missed={_DRAFTS: 0.0 if same else round(1 - found.share, 4)},
-            failed=(_DRAFTS,) if bad else (),
+            failed=(_DRAFTS,) if check.state == "failed" else (),
             moved=0.0 if same else None,
         )
+
+    @property
+    def _recorded(self) -> Mapping[str, tuple[int, int]] | None:
+        """What the exact form's drafts have to be, where that is known of this depth."""
+        drafted = self._suite.drafted
+        return drafted.counts if drafted and drafted.depth == self._band.depth else None
 
     @property
     def _band(self) -> Band:
         """The deepest: a chain of drafts shows most."""
         return max(self._limits.drafts, key=lambda band: band.depth)
 
-    def _accepted(self) -> Acceptance:
-        skip = unasked(self._suite, self._limits, one_in=ONE_IN)
+    def _accepted(self, *, one_in: int) -> Acceptance:
+        skip = unasked(self._suite, self._limits, one_in=one_in)
         return acceptance(self._bench.suite, self._setup, depth=self._band.depth, skip=skip)
 
     def _asked(self, wanted: Probe) -> Probe:
@@ -122,11 +132,6 @@ class Worker:
 
 
 _DRAFTS: Final = "drafts"
-
-
-def _counts(found: Acceptance) -> Acceptance:
-    """What came of the drafts; the lines of two logs are never the same."""
-    return msgspec.structs.replace(found, log=None)
 
 
 class _Here:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from sparkbuild.canary.drafts import acceptance, unasked
 from sparkbuild.canary.gguf.derive import derive
 from sparkbuild.canary.gguf.rewrite import widen
 from sparkbuild.canary.model import BEHAVIOUR, LOG, CanaryReport, Item
 from sparkbuild.canary.record import Book
 from sparkbuild.canary.run import Setup, canary, served
-from sparkbuild.canary.suite import LIMITS, Numbers, Prompt, Suite
+from sparkbuild.canary.suite import LIMITS, Drafted, Numbers, Prompt, Suite, load_suite
 from sparkbuild.canary.tasks import corpus, tokenizer
 from sparkbuild.canary.tasks.chat import render
 from sparkbuild.canary.tasks.drawing import array
@@ -31,6 +32,8 @@ from sparkbuild.llama.client import Api
 LEAST: Final = 40
 """Fixed questions that a canary has to answer rightly in every healthy form."""
 Kind = Literal["master", "mix"]
+DEPTH: Final = 3
+"""Tokens drafted at a time where drafts are recorded: the deepest chain that is trained."""
 POSITIONS: Final = 4
 """Generated positions of a reference: the prompt's end and what the cache gave afterwards."""
 STEADY: Final = {"master": 2e-3, "mix": 1e-2}
@@ -87,7 +90,8 @@ def record(
     entries = list(exam.questions())
     book = Book(name, vocabulary=tokenizer.VOCABULARY, context=_context(entries))
     for question, _, _ in entries:
-        book.ask(question.name, question.group, question.sample, count=_count(question.sample))
+        count = _count(question.sample)
+        book.ask(question.name, question.group, question.sample, count=count, forms=question.forms)
     exact, others = _setups(bench, kind)
     with tempfile.TemporaryDirectory(prefix="recording-", dir=bench.workdir) as folder:
         tried = Path(folder)
@@ -111,7 +115,20 @@ def record(
         )
     moved = {i.name: i.nmse for i in reports[-1].items if i.nmse is not None}
     _choose(book, entries, right, {name: v for name, v in moved.items() if v <= STEADY[kind]})
-    return Recorded(suite=book.write(out), rates=rates, moved=moved, missed=tuple(missed))
+    suite = book.write(out)
+    if exam.drafts and kind == "master":
+        tell("drafts")
+        book.drafted = _drafted(out, exact)
+        suite = book.write(out)
+    return Recorded(suite=suite, rates=rates, moved=moved, missed=tuple(missed))
+
+
+def _drafted(folder: Path, exact: Setup) -> Drafted | None:
+    """What becomes of every answer's drafts; None where this llama.cpp has no graph for them."""
+    suite, limits = load_suite(folder)
+    skip = unasked(suite, limits, one_in=1)
+    found = acceptance(folder, exact, depth=DEPTH, skip=skip)
+    return None if found.unsupported else Drafted(depth=DEPTH, counts=found.counts)
 
 
 def _setups(bench: Bench, kind: Kind) -> tuple[Setup, list[Setup]]:
@@ -193,8 +210,9 @@ def prompt_of(sample: Sample, book: Book) -> Prompt:
 
 
 def _right(reports: list[CanaryReport]) -> tuple[set[str], dict[str, tuple[int, int]]]:
-    """Questions that every form answers rightly, and the first form's rates by group."""
-    right = set.intersection(*({i.name for i in r.items if i.passed} for r in reports))
+    """Questions that every form answers rightly that was asked, and the first one's rates."""
+    items = [item for report in reports for item in report.items]
+    right = {item.name for item in items} - {item.name for item in items if not item.passed}
     groups = (group for group in reports[0].groups if group.name not in {BEHAVIOUR, LOG})
     rates = {group.name: (group.right, group.of) for group in groups}
     return right, rates
