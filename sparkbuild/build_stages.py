@@ -135,6 +135,7 @@ def smoke_stage(
     place: BuildFolder,
     binaries: Binaries,
     facts: BinaryFacts,
+    toolkit: Toolkit,
     tree: PatchedTree,
     known: Known,
 ) -> SmokeReport:
@@ -148,17 +149,18 @@ def smoke_stage(
         known.smoke = SmokeReport(suite=suite, model_sha256="", checks=tuple(checks))
 
     def action() -> SmokeReport:
-        from sparkbuild.smoke.run import smoke
+        from sparkbuild.smoke_make import Asked, smoke_build
 
-        return smoke(
-            Path(binaries.directory),
+        asked = Asked(
+            binaries=Path(binaries.directory),
             suite=suite,
             build=tree.build,
             identity=tree.identity,
+            cuda=toolkit.kind == "cuda",
             workdir=place.smoke,
             log=place.log("smoke"),
-            on_check=on_check,
         )
+        return smoke_build(asked, on_check=on_check, observer=job.runner.observer)
 
     def describe(report: SmokeReport) -> Outcome:
         return Outcome(

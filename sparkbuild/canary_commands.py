@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkbuild.canary.catalogue import Catalogue
     from sparkbuild.canary.gguf.derive import Form
     from sparkbuild.canary.model import Backend, CacheType
-    from sparkbuild.canary_work import Desk
+    from sparkbuild.canary_desk import Desk
     from sparkbuild.live import Live
 
 _FORMS: Final = ("f32", "f16", "bf16", "q8_0", "mix")
@@ -250,7 +250,7 @@ def desk_for(
 ) -> Desk:
     """What work on canaries has in hand; ``backend`` and ``cache`` as their options have them."""
     from sparkbuild.canary.forms import programs
-    from sparkbuild.canary_work import Desk
+    from sparkbuild.canary_desk import Desk
     from sparkbuild.workspace import Workspace
 
     workspace = Workspace(work)

@@ -65,8 +65,11 @@ class Live:
 
     def started(self, stage: str) -> None:
         """Show the stage with a spinner."""
+        if self._task is None:
+            self._printed = time.monotonic()
+        else:  # what runs has changed before anything ended
+            self._progress.remove_task(self._task)
         self._stage = stage
-        self._printed = time.monotonic()
         self._task = self._progress.add_task(_heading(stage), total=None, count="", now="")
 
     def progress(self, done: int, total: int, text: str) -> None:

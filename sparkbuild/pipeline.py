@@ -31,5 +31,5 @@ def run_stages(job: Job, known: Known) -> None:
         configuration = configure_stage(job, held, toolkit, tree)
         binaries = build_stage(job, held, configuration)
         facts = inspect_stage(job, place, binaries, toolkit, tree)
-        known.smoke = smoke_stage(job, place, binaries, facts, tree, known)
+        known.smoke = smoke_stage(job, place, binaries, facts, toolkit, tree, known)
         known.wheel = package_stage(job, held, binaries, facts, known.smoke, toolkit, tree)

@@ -10,7 +10,7 @@ import msgspec
 from sparkbuild import process
 from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.suite import load_suite
-from sparkbuild.canary_work import Desk
+from sparkbuild.canary_desk import Desk
 from sparkbuild.errors import PackageError, SmokeError
 from sparkbuild.model.asked import Asked, Machine, this_machine
 from sparkbuild.model.build import Build, read_build

@@ -25,6 +25,12 @@ from sparkbuild.console import JSON, WORK, console, print_json
 @BACKEND
 @THREADS
 @click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Servers at the same time. Default: one for each core that there is memory for.",
+)
+@click.option(
     "--diagnose",
     is_flag=True,
     help="Change one switch at a time where something fails, and name the first that cures it.",
@@ -38,6 +44,7 @@ def smoke_command(
     suite: str,
     backend: str,
     threads: int,
+    processes: int | None,
     diagnose: bool,
     junit: Path | None,
     data: Path | None,
@@ -55,6 +62,7 @@ def smoke_command(
     from sparkbuild.package.unpack import unpacked
     from sparkbuild.report.smoke import smoke_view
     from sparkbuild.smoke.plan import load_plan, plan_file
+    from sparkbuild.smoke_pool import processes as default_processes
     from sparkbuild.smoke_work import answer, exit_code, run_plan
     from sparkbuild.workspace import Workspace
 
@@ -70,7 +78,14 @@ def smoke_command(
             build = stack.enter_context(unpacked(build, workspace.root))
         live = stack.enter_context(Live(screen))
         desk = desk_for(folder, build, work, live, backend=backend, threads=threads)
-        found = run_plan(desk, catalogue, plan, file=file, diagnose=diagnose)
+        found = run_plan(
+            desk,
+            catalogue,
+            plan,
+            file=file,
+            at_once=processes or default_processes(),
+            diagnose=diagnose,
+        )
     if junit:
         from sparkbuild.files import write_atomic
         from sparkbuild.report.junit_smoke import smoke_junit

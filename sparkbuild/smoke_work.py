@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -13,58 +14,114 @@ from sparkbuild.canary.catalogue import Canary, Catalogue
 from sparkbuild.canary.forms import EXACT, possible
 from sparkbuild.canary.gguf.derive import FORMS, Form
 from sparkbuild.canary_answers import worst_code
-from sparkbuild.canary_work import Desk, run_canary
+from sparkbuild.canary_desk import Desk
+from sparkbuild.canary_work import run_canary
 from sparkbuild.errors import ManifestError, ModelError, SmokeError
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.smoke import Part, Rung, Smoked
-from sparkbuild.smoke.plan import Pass, Plan, Way
+from sparkbuild.smoke.plan import Plan, Way
 from sparkbuild.smoke_before import basics, fitting
+from sparkbuild.smoke_pool import Unit, worked
 
 
-def run_plan(desk: Desk, catalogue: Catalogue, plan: Plan, *, file: Path, diagnose: bool) -> Smoked:
+def run_plan(
+    desk: Desk, catalogue: Catalogue, plan: Plan, *, file: Path, at_once: int, diagnose: bool
+) -> Smoked:
     """Every pass and switch of a plan on a build; what fails in one is kept, and the rest goes on.
 
-    With ``diagnose``, ways of the ladder are tried on what failed, up to the first that cures it.
-    ``file`` is the plan's. Only the main thread may call this. Raises ManifestError where it names
-    what the catalogue does not have.
+    ``at_once`` servers run at the same time. With ``diagnose``, ways of the ladder are tried on
+    what failed, up to the first that cures it. ``file`` is the plan's. Only the main thread may
+    call this. Raises ManifestError where it names what the catalogue does not have, BusyError while
+    another sparkbuild asks the same canaries.
     """
     _check(catalogue, plan, file)
     entries = [catalogue.canary(name) for name in dict.fromkeys(e.canary for e in plan.passes)]
     fits = fitting(desk, entries) if plan.fitting else ()
     first = basics(desk, plan.basics) if plan.basics else None
-    parts: list[Part] = []
+    parts = _parts(desk, catalogue, plan)
+    with contextlib.ExitStack() as stack:
+        for canary in {part.canary.name: part.canary for part in parts}.values():
+            stack.enter_context(desk.holding(canary))
+        parts = [replace(part, desk=replace(part.desk, held=True)) for part in parts]
+        results: list[list[Result]] = [[] for _ in parts]
+        for unit, result in worked(_units(parts), at_once=at_once, live=desk.live):
+            results[unit.part].append(result)
+        reported = tuple(
+            _explained(part, plan, _joined(part, found), diagnose=diagnose)
+            for part, found in zip(parts, results, strict=True)
+        )
+    return Smoked(suite=plan.name, backend=desk.backend, fitting=fits, basics=first, parts=reported)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A part of a plan: what is asked of which canary, at which desk."""
+
+    name: str
+    reason: str
+    canary: Canary
+    desk: Desk
+    forms: tuple[Form, ...]
+    drafts: bool
+
+
+def _parts(desk: Desk, catalogue: Catalogue, plan: Plan) -> list[_Asked]:
+    found = []
     for entry in plan.passes:
         canary = catalogue.canary(entry.canary)
-        part = Part(name=canary.name, reason="", result=_passed(desk, canary, entry))
-        parts.append(_explained(desk, canary, plan, part, diagnose=diagnose))
-    for switch in plan.switches:
-        if desk.backend not in switch.backends:
-            continue
-        canary, forms = catalogue.canary(switch.canary), (cast("Form", switch.form),)
-        changed = _changed(desk, switch)
-        result = run_canary(changed, canary, forms, drafts=False)
-        part = Part(name=switch.name, reason=switch.reason, result=result)
-        parts.append(_explained(changed, canary, plan, part, diagnose=diagnose))
-    return Smoked(
-        suite=plan.name, backend=desk.backend, fitting=fits, basics=first, parts=tuple(parts)
+        forms = tuple(
+            form
+            for form in possible(canary)
+            if form in entry.forms and (desk.backend == "cpu" or form != EXACT)
+        )
+        drafts = entry.drafts and canary.drafts
+        found.append(
+            _Asked(
+                name=canary.name, reason="", canary=canary, desk=desk, forms=forms, drafts=drafts
+            )
+        )
+    switches = (switch for switch in plan.switches if desk.backend in switch.backends)
+    return found + [
+        _Asked(
+            name=switch.name,
+            reason=switch.reason,
+            canary=catalogue.canary(switch.canary),
+            desk=_changed(desk, switch),
+            forms=(cast("Form", switch.form),),
+            drafts=False,
+        )
+        for switch in switches
+    ]
+
+
+def _units(parts: Sequence[_Asked]) -> list[Unit]:
+    """One for each form and for the drafts; of the largest canaries first, which take longest."""
+    units = []
+    for index, part in enumerate(parts):
+        desk, entry = part.desk, part.canary
+        units += [Unit(part=index, desk=desk, entry=entry, forms=(form,)) for form in part.forms]
+        units += [Unit(part=index, desk=desk, entry=entry, drafts=True)] if part.drafts else []
+    size = {part.canary.name: (part.desk.data / part.canary.model).stat().st_size for part in parts}
+    return sorted(units, key=lambda unit: -size[unit.entry.name])
+
+
+def _joined(part: _Asked, found: Sequence[Result]) -> Part:
+    """A part's results as one, forms in their order."""
+    ran = {report.form: report for result in found for report in result.ran}
+    result = Result(
+        canary=part.canary.name,
+        ran=tuple(ran[form] for form in part.forms if form in ran),
+        drafts=tuple(check for one in found for check in one.drafts),
+        failures={what: failure for one in found for what, failure in one.failures.items()},
     )
+    return Part(name=part.name, reason=part.reason, result=result)
 
 
-def _passed(desk: Desk, canary: Canary, entry: Pass) -> Result:
-    have = possible(canary)
-    wanted = tuple(
-        form for form in have if form in entry.forms and (desk.backend == "cpu" or form != EXACT)
-    )
-    return run_canary(desk, canary, wanted, drafts=entry.drafts)
-
-
-def _explained(desk: Desk, canary: Canary, plan: Plan, part: Part, *, diagnose: bool) -> Part:
-    """A part with what its failure points to, and the ladder's answer where one is wanted.
-
-    ``desk`` is the one that it was asked at.
-    """
+def _explained(asked: _Asked, plan: Plan, part: Part, *, diagnose: bool) -> Part:
+    """A part with what its failure points to, and the ladder's answer where one is wanted."""
     if part.result.passed:
         return part
+    desk, canary = asked.desk, asked.canary
     failed, well = _groups(part.result)
     form = _first_failed(part.result) if diagnose else None
     return msgspec.structs.replace(

@@ -184,6 +184,8 @@ def code_digest(stage: str) -> str:
     files = sorted((package / room).rglob("*"))
     if room == "build":
         files.append(package / "fatbin.py")  # what inspect believes of GPU code
+    if room == "smoke":
+        files += _asking(package)
     return digest_of(
         {
             str(file.relative_to(package)): sha256_bytes(file.read_bytes())
@@ -191,6 +193,13 @@ def code_digest(stage: str) -> str:
             if file.is_file() and file.suffix != ".pyc"
         }
     )
+
+
+def _asking(package: Path) -> list[Path]:
+    """What the canaries are asked with; the catalogue has the digests of their files."""
+    code = [*(package / "canary").rglob("*.py"), *(package / "llama").rglob("*")]
+    work = [*package.glob("canary_*.py"), *package.glob("smoke_*.py")]
+    return sorted([*code, *work, package / "canary/data/catalogue.toml"])
 
 
 def read_record(record: Path, kind: type[T]) -> T:

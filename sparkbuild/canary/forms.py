@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,9 +13,13 @@ from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.gguf.derive import FORMS, Derived, Form, derive
 from sparkbuild.canary.model import Backend
 from sparkbuild.errors import HostError, UsageError
+from sparkbuild.files import exclusive
 
 _SERVER: Final = "llama-server"
 _QUANTISER: Final = "llama-quantize"
+_SCRATCH: Final = "server-"
+_WAIT: Final = 600.0
+"""Seconds for another process of the same run to make a form."""
 _DEVICE: Final = "CUDA0:"
 """How ``llama-server --list-devices`` begins the line of the first GPU."""
 _ON: Final[dict[Backend, tuple[str, ...]]] = {
@@ -49,13 +55,22 @@ class Place:
 
     @property
     def scratch(self) -> Path:
-        """A server's home folder while it runs."""
-        return self.root / "server"
+        """The home folder of this process's server while it runs."""
+        return self.root / f"{_SCRATCH}{os.getpid()}"
+
+    def clear(self) -> None:
+        """Remove what processes that were killed have left; for who holds the lock."""
+        for folder in self.root.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def lock(self) -> Path:
         """Held by the one sparkbuild that writes here."""
         return self.root.with_name(f"{self.root.name}.lock")
+
+    def form_lock(self, form: str) -> Path:
+        """Held by the process that makes a form."""
+        return self.forms / f"{form}.lock"
 
     def log(self, *names: str) -> Path:
         """A log."""
@@ -139,9 +154,10 @@ def files(
     model = derived(data, entry, form, programs=programs, place=place, log=log)
     vision = data / entry.vision if entry.vision else None
     if vision and form == "f32":
-        wide = derive(
-            vision, form, quantiser=programs.quantiser, folder=place.forms, record=None, log=log
-        )
+        with exclusive(place.form_lock(f"{form}-vision"), what=f"{vision.name} {form}", wait=_WAIT):
+            wide = derive(
+                vision, form, quantiser=programs.quantiser, folder=place.forms, record=None, log=log
+            )
         vision = wide.path
     return Files(model=model, vision=vision)
 
@@ -150,12 +166,13 @@ def derived(
     data: Path, entry: Canary, form: Form, *, programs: Programs, place: Place, log: Path
 ) -> Derived:
     """A canary's model in a form, judged by what the catalogue has recorded of it."""
-    return derive(
-        data / entry.model,
-        form,
-        quantiser=programs.quantiser,
-        folder=place.forms,
-        record=entry.forms.get(form),
-        log=log,
-        premade=data / entry.premade if entry.premade else None,
-    )
+    with exclusive(place.form_lock(form), what=f"{entry.name} {form}", wait=_WAIT):
+        return derive(
+            data / entry.model,
+            form,
+            quantiser=programs.quantiser,
+            folder=place.forms,
+            record=entry.forms.get(form),
+            log=log,
+            premade=data / entry.premade if entry.premade else None,
+        )

@@ -12,10 +12,10 @@ BASE = {
     "workspace",
 }  # fmt: skip
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
-ABOVE = ["stages", "job", "tree_stages", "build_stages", "pipeline", "run", "live", "console",
-         "toolkit_commands", "canary_work", "canary_answers", "canary_commands",
-         "canary_maker_commands", "model_commands", "smoke_before", "smoke_work",
-         "smoke_commands", "cli",
+ABOVE = ["stages", "canary_desk", "canary_drafting", "canary_work", "canary_answers",
+         "smoke_before", "smoke_pool", "smoke_work", "smoke_make", "job", "tree_stages",
+         "build_stages", "pipeline", "run", "live", "console", "toolkit_commands",
+         "canary_commands", "canary_maker_commands", "model_commands", "smoke_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
     "__init__", "errors", "files", "process", "model", "manifest", "workspace", "net", "llama",

@@ -142,13 +142,13 @@ def test_the_shipped_recipes_load_and_refer_to_real_suites() -> None:
     recipes = find_recipes(None)
     assert recipes.patchset_names() == ["text", "text-fork", "vision", "vision-fork"]
     assert {"cpu", "cuda-13.0"} <= set(recipes.toolchain_names())
-    import sparkbuild.smoke
+    from sparkbuild.smoke.plan import FOLDER, load_plan
 
-    suites = Path(sparkbuild.smoke.__file__).parent / "suites"
     for name in recipes.patchset_names():
         patchset, _ = recipes.patchset(name)
         assert "llama-server" in patchset.build.targets
-        assert (suites / f"{patchset.smoke.suite}.toml").is_file()
+        assert "llama-quantize" in patchset.build.targets, "canaries are derived with it"
+        assert load_plan(FOLDER / f"{patchset.smoke.suite}.toml").basics == "tiny"
     for name in recipes.toolchain_names():
         toolchain, _ = recipes.toolchain(name)
         assert toolchain.options()["GGML_NATIVE"] == "OFF"

@@ -18,6 +18,7 @@ from sparkbuild.canary.train.nets.dsa import Dsa, Sparse  # noqa: E402
 from sparkbuild.canary.train.nets.glm5_next import Glm5Next, Shape  # noqa: E402
 from sparkbuild.canary.train.nets.glm5v import Shape as TowerShape  # noqa: E402
 from sparkbuild.canary.train.nets.glm5v import Tower  # noqa: E402
+from sparkbuild.canary.train.nets.kda import Kda  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -170,7 +171,8 @@ def test_logits_are_those_of_transformers(tmp_path: Path) -> None:
 
 def test_in_some_rows_of_a_training_one_sparse_attention_is_heard_and_no_other() -> None:
     torch.manual_seed(0)
-    net = Glm5Next(Shape(vocabulary=64, layers="KDKDD", width=64, linear_head=32, alone=1.0))
+    shape = Shape(vocabulary=64, layers="KDKDD", width=64, linear_head=32, alone=1.0, short=0.0)
+    net = Glm5Next(shape)
     sparse = [layer.attention for layer in net.layers if isinstance(layer.attention, Dsa)]
     x = net.embed(torch.randint(64, (6, 20)))
 
@@ -189,9 +191,34 @@ def test_in_some_rows_of_a_training_one_sparse_attention_is_heard_and_no_other()
     assert (felt(0.0, training=True).sum(1) == 1).all()
     assert felt(0.0, training=False).all()
     assert felt(0.95, training=True).all()
-    net.alone.fill_(0.5)
-    heard = net._heard(4000).view(3, -1)
+
+
+def test_rows_are_tried_as_often_as_the_shape_says() -> None:
+    torch.manual_seed(0)
+    net = Glm5Next(Shape(vocabulary=64, layers="KDKDD", width=64, linear_head=32))
+    first, one, second, *others = net._trials(4000)
+    heard = torch.stack([one, *others])
+    assert torch.equal(first, second), "a row's linear attention forgets everywhere"
+    assert 0.32 < first.float().mean() < 0.38
     alone = heard.sum(0) == 1
-    assert 0.45 < alone.float().mean() < 0.55
+    assert 0.32 < alone.float().mean() < 0.38
     assert (heard[:, alone].sum(1) > alone.sum() / 4).all(), "each is heard alone as often"
     assert ((heard.sum(0) == 3) | alone).all()
+    assert 0.09 < (alone & first).float().mean() < 0.16, "both come together, too"
+    net.phase(0.95)
+    first, one, *_ = net._trials(4000)
+    assert not first.any()
+    assert one.all()
+
+
+def test_linear_attention_with_a_short_memory_forgets_what_is_far_back() -> None:
+    torch.manual_seed(0)
+    net = Kda(64, heads=2, head=32, taps=4, bound=-5.0, eps=1e-2, gain=1.0)
+    x = torch.randn(2, 40, 64)
+    other = x.clone()
+    other[:, :20] = torch.randn(2, 20, 64)
+    with torch.no_grad():
+        short = torch.tensor([True, False])
+        moved = (net(x, short) - net(other, short))[:, -1].abs().amax(-1)
+    assert moved[0] < 1e-6
+    assert moved[1] > 1e-3

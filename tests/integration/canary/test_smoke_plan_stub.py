@@ -57,15 +57,18 @@ def smoke(run: Any, tmp_path: Path, folder: Path, place: Path, plan: Path, *more
                "--work", str(tmp_path / "work"), *more)  # fmt: skip
 
 
+@pytest.mark.parametrize("at_once", ["1", "3"])
 def test_a_healthy_build_passes_every_part(
     run_sparkbuild: Any,
     tmp_path: Path,
     data: Path,
     build: Path,
     plan: Path,
+    at_once: str,
 ) -> None:
     junit = tmp_path / "smoke.xml"
-    done = smoke(run_sparkbuild, tmp_path, data, build, plan, "--json", "--junit", str(junit))
+    done = smoke(run_sparkbuild, tmp_path, data, build, plan, "--json", "--junit", str(junit),
+                 "--processes", at_once)  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["result"], said["suite"], said["backend"]) == ("passed", "mine", "cpu")
@@ -74,7 +77,9 @@ def test_a_healthy_build_passes_every_part(
     assert [suite.name for suite in JUnitXml.fromfile(str(junit))] == [
         "sparkbuild.canary.toy", "sparkbuild.canary.micro-batch 64",
     ]  # fmt: skip
-    logs = tmp_path / "work/canaries/toy/logs"
+    place = tmp_path / "work/canaries/toy"
+    assert sorted(entry.name for entry in place.iterdir()) == ["forms", "logs"]
+    logs = place / "logs"
     switched = logs / "run-q8_0-cpu-f16-micro-batch-64.log"
     assert "--ubatch-size 64" in switched.read_text()
     assert "--ubatch-size 64" not in (logs / "run-q8_0-cpu-f16.log").read_text()

@@ -31,12 +31,18 @@ class Kda(nn.Module):
         self.norm = RmsNorm(head, eps)
         self.out = linear(inner, width, gain=gain)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, tokens, width] to the same."""
+    def forward(self, x: Tensor, short: Tensor | None = None) -> Tensor:
+        """[batch, tokens, width] to the same.
+
+        In the rows that ``short`` [batch] names, the state decays as fast as it can: what is more
+        than a few tokens back is forgotten.
+        """
         mixed = F.linear(x, self.qkv)
         q, k, v = (parted(y, self.heads, self.head) for y in self._conv(mixed).chunk(3, -1))
         decay = parted(self.f_b(self.f_a(x)) + self.dt_bias, self.heads, self.head)
         g = self.bound * torch.sigmoid(self.a_log.exp().view(-1, 1) * decay)
+        if short is not None:
+            g = torch.where(short.view(-1, 1, 1, 1), self.bound, g)
         found = chunk_delta(q, k, v, g, self.beta(x).sigmoid())
         gate = parted(self.g_b(self.g_a(x)), self.heads, self.head)
         out: Tensor = self.out((self.norm(found) * gate.sigmoid()).flatten(-2))

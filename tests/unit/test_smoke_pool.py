@@ -1,0 +1,75 @@
+"""Which units of a plan run when, and what each is told of those before it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild import smoke_pool
+from sparkbuild.canary.catalogue import Canary
+from sparkbuild.canary.forms import Programs
+from sparkbuild.canary.model import CanaryReport, Item
+from sparkbuild.canary_desk import Desk
+from sparkbuild.llama.log import LogReport
+from sparkbuild.report.canaries import Result
+from sparkbuild.smoke_pool import Unit, _Kept, _ready, worked
+
+DESK = Desk(
+    data=Path("/d"), root=Path("/r"), live=_Kept(), label="so",
+    programs=Programs(server=Path("/s"), quantiser=Path("/q")),
+)  # fmt: skip
+CANARY = Canary(
+    name="toy", architecture="toy", summary="x", model="m", suite="s", files=(), drafts=True
+)
+
+
+def unit(part: int, *forms: Any, drafts: bool = False) -> Unit:
+    return Unit(part=part, desk=DESK, entry=CANARY, forms=forms, drafts=drafts)
+
+
+def test_drafts_wait_for_the_forms_of_their_part_and_for_nothing_else() -> None:
+    f16, q8, drafts, other = unit(0, "f16"), unit(0, "q8_0"), unit(0, drafts=True), unit(1, "f16")
+    assert _ready([f16, q8, drafts, other], []) == [f16, q8, other]
+    assert _ready([drafts, other], [q8]) == [other]
+    assert _ready([drafts], [other]) == [drafts]
+    assert (f16.name, drafts.name) == ("toy f16, so", "toy drafts, so")
+
+
+def test_drafts_are_told_what_was_missed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[tuple[str, ...], bool, frozenset[str]]] = []
+
+    def run(
+        desk: Desk, entry: Canary, forms: tuple[str, ...], *, drafts: bool, missed: frozenset[str]
+    ) -> Result:
+        del desk
+        asked.append((forms, drafts, missed))
+        item = Item(name="lost", group="w", passed=False, expected="a", found="b", seconds=0)
+        report = CanaryReport(
+            canary=entry.name, form="f16", backend="cpu", cache="f16", load_seconds=0, seconds=0,
+            items=(item,), groups=(), log=LogReport(lines=1),
+        )  # fmt: skip
+        return Result(canary=entry.name, ran=() if drafts else (report,))
+
+    monkeypatch.setattr(smoke_pool, "run_canary", run)
+    units = [unit(0, drafts=True), unit(0, "f16"), unit(1, drafts=True)]
+    found = [one for one, _ in worked(units, at_once=1, live=_Kept())]
+    assert [one.part for one in found] == [0, 0, 1]
+    assert asked == [
+        (("f16",), False, frozenset()),
+        ((), True, frozenset({"lost"})),
+        ((), True, frozenset()),
+    ]
+
+
+def test_there_is_a_process_for_each_core_that_has_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Memory:
+        available = 5 << 30
+
+    monkeypatch.setattr("psutil.virtual_memory", lambda: Memory)
+    for cores, wanted in ((1, 1), (2, 2), (64, 2)):
+        monkeypatch.setattr(smoke_pool, "usable_cores", lambda cores=cores: cores)
+        assert smoke_pool.processes() == wanted
+    Memory.available = 1 << 40
+    assert smoke_pool.processes() == 8
