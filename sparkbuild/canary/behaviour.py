@@ -85,9 +85,10 @@ class Session:
         """The answer to a question, with what ``lead`` needs."""
         return asked(self.api, entry, self.pictures, probabilities=2)
 
-    def clearest(self, entries: Sequence[Answer]) -> Answer:
-        """The one whose closest decision was the clearest."""
-        return max(entries, key=lambda entry: self.alone(entry)[1])
+    def clear(self, entries: Sequence[Answer]) -> Answer:
+        """The first whose closest decision was clear, or else the clearest."""
+        found = (entry for entry in entries if self.alone(entry)[1] >= choice.CLEAR)
+        return next(found, None) or max(entries, key=lambda entry: self.alone(entry)[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +275,10 @@ def _whole(answer: Completion | Chat) -> dict[str, Any]:
 
 
 def _various(session: Session) -> list[Answer]:
-    return [session.clearest(candidates) for candidates in choice.families(session.suite)]
+    return [session.clear(candidates) for candidates in choice.families(session.suite)]
 
 
 def _beside_a_long_one(session: Session) -> list[Answer]:
-    long = session.clearest(choice.long_ones(session.suite))
+    long = session.clear(choice.long_ones(session.suite))
     others = sorted(_various(session), key=choice.size)
     return [long, *(entry for entry in others if entry.name != long.name)][: choice.AT_ONCE]

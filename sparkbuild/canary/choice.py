@@ -8,11 +8,13 @@ from sparkbuild.canary.suite import PICTURE, Answer, Reference, Suite
 
 AT_ONCE: Final = 4
 """Answers that are asked at the same time."""
-_CANDIDATES: Final = 2
-"""Answers for each place in a company, of which the clearer is taken. Batches of other sizes are
-computed by other kernels, whose roundings turn near ties on healthy builds: of glm5-next's 124
-answers b11434 gives one a token less when it is alone (Q8_0 on a CPU, a call that the grammar
-forces)."""
+_CANDIDATES: Final = 6
+"""Answers for each place in a company, of which the first that is clear is taken. Batches of other
+sizes are computed by other kernels, whose roundings turn near ties on healthy builds: b11434 gives
+one answer of glm5-next a token less when it is alone (Q8_0 on a CPU, a call that the grammar
+forces), and ends another elsewhere (the mix on a CPU)."""
+CLEAR: Final = 0.5
+"""Nats between the token taken and the next at the closest decision: far from a tie."""
 _LONGEST: Final = 300
 """Tokens of the longest prompt whose numbers are asked again; a longer one takes too long."""
 _LONG: Final = 1000
@@ -50,7 +52,7 @@ def families(suite: Suite) -> list[list[Answer]]:
 def long_ones(suite: Suite) -> list[Answer]:
     """Candidates for the long one: the longest that are not too long."""
     fitting = [entry for entry in suite.answers if size(entry) <= _LONG]
-    return sorted(fitting or suite.answers, key=size)[-_CANDIDATES:]
+    return sorted(fitting or suite.answers, key=size, reverse=True)[:_CANDIDATES]
 
 
 def size(entry: Answer) -> int:

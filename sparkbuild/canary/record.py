@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _NUMBERS = "references.npz"
+_PICTURES = "pictures"
 
 
 class Book:
@@ -109,11 +110,17 @@ class Book:
         self.pictures = {n: data for n, data in self.pictures.items() if f"{PICTURE}{n}" in shown}
 
     def write(self, folder: Path) -> Suite:
-        """Write the suite, its numbers and its pictures; the limits are written by hand."""
+        """Write the suite, its numbers and its pictures; the limits are written by hand.
+
+        Pictures of an earlier recording go.
+        """
         data = encode_numbers(self.numbers)
         pictures = {}
+        for old in (folder / _PICTURES).glob("*.png"):
+            if old.stem not in self.pictures:
+                old.unlink()
         for name, png in self.pictures.items():
-            file = f"pictures/{name}.png"
+            file = f"{_PICTURES}/{name}.png"
             write_atomic(folder / file, png)
             pictures[name] = Picture(file=file, sha256=sha256_bytes(png))
         suite = Suite(

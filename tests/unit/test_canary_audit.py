@@ -261,6 +261,17 @@ def test_the_suite_sees_the_perturbed_copy_and_the_original_stays(
     assert originals == [sha256_file(bench.setup.model), sha256_file(bench.setup.model)]
 
 
+def test_a_reason_that_is_written_better_keeps_what_was_found(bench: Bench) -> None:
+    keys = [probe.key for probe in probes(bench)]
+    limits = bench.suite / "limits.toml"
+    text = limits.read_text()
+    limits.write_text(text.replace('reason = "', 'reason = "better: '))
+    assert text != limits.read_text()
+    assert [probe.key for probe in probes(bench)] == keys
+    limits.write_text(text.replace("worst = ", "worst = 1"))
+    assert {probe.key for probe in probes(bench)}.isdisjoint(keys)
+
+
 def test_a_draft_block_is_asked_drafts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = bench.suite / "limits.toml"
     limits.write_text(

@@ -4,18 +4,18 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
 import pytest
 
 from sparkbuild.canary import choice
-from sparkbuild.canary.behaviour import LONG_RUN, checks, context
+from sparkbuild.canary.behaviour import LONG_RUN, Session, checks, context
 from sparkbuild.canary.catalogue import DATA, load_catalogue
 from sparkbuild.canary.run import Setup, flags
 from sparkbuild.canary.same import holes, lead, nmse, parted, tokens_parted
-from sparkbuild.canary.suite import PICTURE, Suite, load_suite
+from sparkbuild.canary.suite import PICTURE, Answer, Suite, load_suite
 from sparkbuild.llama.answers import Chat, Completion, Slot, TokenProbabilities, TopLogprob
 from sparkbuild.llama.client import Api, UnexpectedAnswerError
 
@@ -168,7 +168,7 @@ def test_every_suite_that_ships_has_something_for_each_check(name: str) -> None:
     assert len(first[0].prompt) < len(first[1].prompt) <= 300
     families = choice.families(suite)
     assert len(families) == choice.AT_ONCE
-    assert all(1 <= len(members) <= 2 for members in families)
+    assert all(1 <= len(members) <= 6 for members in families)
     chosen = [entry for members in families for entry in members]
     assert len({entry.name for entry in chosen}) == len(chosen)
     assert any(entry.calls for entry in chosen)
@@ -210,3 +210,28 @@ def test_a_long_conversation_is_taken_where_there_is_no_other() -> None:
     suite = next(iter(SUITES.values()))
     entry = msgspec.structs.replace(suite.answers[0], raw="x" * 5000)
     assert choice.long_ones(msgspec.structs.replace(suite, answers=(entry,))) == [entry]
+
+
+def test_the_first_clear_answer_is_taken_and_no_more_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    leads = {"tie": 0.01, "clear": 1.0, "clearer": 3.0}
+
+    def alone(_: Session, entry: Answer) -> tuple[dict[str, Any], float]:
+        asked.append(entry.name)
+        return {}, leads[entry.name]
+
+    monkeypatch.setattr(Session, "alone", alone)
+    session = Session(
+        server=cast("Any", None), api=cast("Any", None), suite=next(iter(SUITES.values())),
+        pictures={}, bound=cast("Any", None), slots=4,
+    )  # fmt: skip
+    tie, clear, clearer = (
+        Answer(name=name, group="g", raw="x", text="y", count=1) for name in leads
+    )
+    assert session.clear([tie, clear, clearer]) is clear
+    assert asked == ["tie", "clear"]
+    assert session.clear([tie]) is tie
+    leads["clear"] = 0.2
+    assert session.clear([tie, clear]) is clear

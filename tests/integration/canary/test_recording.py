@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch", reason="the trainer's packages come with the extra canary")
 
+from PIL import Image
+
+from sparkbuild.canary.record import Book
 from sparkbuild.canary.tasks.long import Needle
 from sparkbuild.canary.train.exam import EXAMS, Exam, Paper
 from sparkbuild.canary.train.recording import _choose
@@ -40,3 +45,13 @@ def test_the_target_is_asked_across_more_than_6000_tokens() -> None:
     ]
     assert max(distances) > 6000
     assert min(distances) < 60
+
+
+def test_a_suite_that_is_recorded_again_keeps_no_picture_of_the_last_time(tmp_path: Path) -> None:
+    for colour in ("red", "blue"):
+        book = Book("toy", vocabulary=4, context=16)
+        address = book.picture(Image.new("RGB", (4, 4), colour))
+        suite = book.write(tmp_path)
+        shown = [file.name for file in (tmp_path / "pictures").iterdir()]
+        assert shown == [f"{address.removeprefix('picture:')}.png"]
+        assert [picture.file for picture in suite.pictures.values()] == [f"pictures/{shown[0]}"]
