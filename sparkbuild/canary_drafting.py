@@ -10,6 +10,7 @@ from typing import Final
 from sparkbuild.canary import forms
 from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.drafts import acceptance, compared, damage, judged, unasked
+from sparkbuild.canary.drafts_mixed import among_pictures
 from sparkbuild.canary.forms import Place
 from sparkbuild.canary.gguf.derive import Form
 from sparkbuild.canary.gguf.spoil import spoilt
@@ -62,9 +63,28 @@ def asked_drafts(
         checks = tuple(compared(limits.drafts, measure))
     if desk.exact and not any(check.state == "unsupported" for check in checks):
         checks += _exact(desk, entry, place, flags)
+    if limits.draft_pictures and not any(check.state == "unsupported" for check in checks):
+        checks += _mixed(desk, entry, place, flags, missed)
     states = [check.state for check in checks]
     summary = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return checks, summary, all(check.passed for check in checks)
+
+
+def _mixed(
+    desk: Desk, entry: Canary, place: Place, flags: tuple[str, ...], missed: frozenset[str]
+) -> tuple[DraftCheck, ...]:
+    """Texts and pictures in turn at the deepest chain, where the canary sees."""
+    folder = desk.data / entry.suite
+    depth = max(band.depth for band in load_suite(folder)[1].drafts)
+
+    def told(answer: str, done: int, of: int) -> None:
+        desk.live.progress(done, of, f"drafts among pictures: {answer}")
+
+    files = files_of(desk, entry, _DRAFTED, place)
+    cache, log = desk.cache or SERVED, place.log(DRAFTS, "pictures")
+    setup = setup_of(desk, place, files, _DRAFTED, flags, log, cache=cache)
+    found = among_pictures(folder, setup, depth=depth, skip=missed, on_answer=told)
+    return (found,) if found else ()
 
 
 def _exact(

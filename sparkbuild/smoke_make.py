@@ -145,12 +145,11 @@ def _groups(part: Part, ran: CanaryReport, evidence: tuple[str, ...]) -> Iterato
 
 def _drafts(part: Part, check: DraftCheck, evidence: tuple[str, ...]) -> Check:
     sign = "at least" if check.head == "healthy" else "at most"
-    exact = ", exact" if check.exact else ""
     count = f"{check.accepted} of {check.drafted} accepted, {check.wrong} answers changed"
     others = f"; not as recorded: {', '.join(check.others)}" if check.others else ""
     unsupported = check.state == "unsupported"
     return Check(
-        name=f"{part.name} drafts: depth {check.depth}, {check.head} head{exact}",
+        name=f"{part.name} drafts: depth {check.depth}, {check.how}",
         passed=check.passed,
         seconds=0.0,
         expected=f"{sign} {check.bound:.1%} accepted, or no graph for drafts",

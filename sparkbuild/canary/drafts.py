@@ -29,6 +29,8 @@ from sparkbuild.llama.answers import Timings
 from sparkbuild.llama.client import Api, UnexpectedAnswerError
 from sparkbuild.llama.log import scan
 
+Counts = tuple[int, int]
+"""Tokens drafted, and of these accepted."""
 _NO_GRAPH: Final = ("NextN graph not implemented", "MTP graph not implemented")
 """What llama.cpp says where an architecture's draft block is loaded but cannot be computed."""
 _HEAD: Final = "nextn.eh_proj.weight"
@@ -56,19 +58,18 @@ def acceptance(
     suite, _ = load_suite(folder)
     pictures = load_pictures(folder, suite)
     wanted = [answer for answer in suite.asked(setup.form) if answer.name not in skip]
-    drafting = ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(depth))
-    setup = replace(setup, flags=(*setup.flags, *drafting))
+    setup = drafting(setup, depth)
     found = Acceptance(depth=depth)
     try:
         with served(setup, suite) as server:
             api = Api(server.client)
             for done, entry in enumerate(wanted, start=1):
                 try:
-                    found = _counted(found, entry.name, *_asked(api, suite, entry, pictures))
+                    found = _counted(found, entry.name, *one_answer(api, suite, entry, pictures))
                 except UnexpectedAnswerError:
-                    found = _counted(found, entry.name, None, right=False)
+                    found = _counted(found, entry.name, (0, 0), right=False)
                 except httpx.HTTPError:
-                    found = _counted(found, entry.name, None, right=False)
+                    found = _counted(found, entry.name, (0, 0), right=False)
                     break  # it has ended, or does not answer in time
                 on_answer(entry.name, done, len(wanted))
     except SmokeError as error:
@@ -78,6 +79,12 @@ def acceptance(
         raise
     log = scan(setup.log, context=setup.context | {"drafts"})
     return msgspec.structs.replace(found, log=log)
+
+
+def drafting(setup: Setup, depth: int) -> Setup:
+    """The same with drafts of up to ``depth`` tokens at a time: a request cannot change it."""
+    more = ("--spec-type", "draft-mtp", "--spec-draft-n-max", str(depth))
+    return replace(setup, flags=(*setup.flags, *more))
 
 
 def unasked(suite: Suite, limits: Limits, *, one_in: int = _ONE_IN) -> frozenset[str]:
@@ -164,25 +171,32 @@ def others_than(recorded: Mapping[str, tuple[int, int]], found: Acceptance) -> t
     return tuple(name for name, wanted, counts in both if wanted != counts)
 
 
-def _asked(
+def one_answer(
     api: Api, suite: Suite, entry: Answer, pictures: dict[str, bytes]
-) -> tuple[Timings | None, bool]:
-    """The server's counts, and whether the text is right."""
+) -> tuple[Counts, bool]:
+    """The server's counts of drafted and accepted tokens, and whether the text is right.
+
+    Raises httpx.HTTPError and UnexpectedAnswerError as the server's answers make them.
+    """
     if entry.raw:
         answer = api.complete_mixed([entry.raw], count=entry.count)
-        return answer.timings, answer.content == entry.text
+        return _told(answer.timings), answer.content == entry.text
     chat = api.converse(
         list(with_pictures(entry.messages, pictures)),
         count=min(entry.count, suite.context),
         tools=entry.tools,
         thinking=entry.thinking,
     )
-    return chat.timings, (chat.choices[0].message.content or "") == entry.text
+    return _told(chat.timings), (chat.choices[0].message.content or "") == entry.text
 
 
-def _counted(found: Acceptance, name: str, timings: Timings | None, right: bool) -> Acceptance:
-    drafted = (timings.draft_n if timings else None) or 0
-    accepted = (timings.draft_n_accepted if timings else None) or 0
+def _told(timings: Timings | None) -> Counts:
+    """Counts that are absent mean that nothing was drafted."""
+    return (timings.draft_n or 0, timings.draft_n_accepted or 0) if timings else (0, 0)
+
+
+def _counted(found: Acceptance, name: str, counts: Counts, right: bool) -> Acceptance:
+    drafted, accepted = counts
     return Acceptance(
         depth=found.depth,
         drafted=found.drafted + drafted,

@@ -119,6 +119,14 @@ class DraftCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the counts of every answer had to be those recorded."""
     others: tuple[str, ...] = ()
     """Answers whose counts are not; one of them fails the check."""
+    pictures: bool = False
+    """Whether texts and pictures were asked in turn, and what is counted came after pictures."""
+
+    @property
+    def how(self) -> str:
+        """The head, and what is special about the check."""
+        more = (("exact", self.exact), ("after pictures", self.pictures))
+        return ", ".join([self.head, *(what for what, so in more if so)])
 
     @property
     def passed(self) -> bool:

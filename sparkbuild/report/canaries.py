@@ -226,7 +226,7 @@ def _drafts(checks: Sequence[DraftCheck], ink: Ink) -> Table:
         sign = "at least" if check.head == "healthy" else "at most"
         table.add_row(
             str(check.depth),
-            f"{check.head}, exact" if check.exact else check.head,
+            check.how,
             "" if none else f"{check.accepted}/{check.drafted}",
             "" if none else f"{check.share:.1%}",
             f"{sign} {check.bound:.1%}",

@@ -82,8 +82,10 @@ def _group(report: CanaryReport, group: Group) -> TestCase:
 
 
 def _draft(canary: str, check: DraftCheck) -> TestCase:
-    exact = ", exact" if check.exact else ""
-    case = _case(canary, "drafts", f"depth {check.depth}, {check.head} head{exact}", 0.0)
+    head = f"{check.head} head"
+    case = _case(
+        canary, "drafts", f"depth {check.depth}, {check.how.replace(check.head, head, 1)}", 0.0
+    )
     sign = "at least" if check.head == "healthy" else "at most"
     saw = (
         f"{check.accepted} of {check.drafted} drafted tokens accepted, {check.share:.1%}, expected "
