@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench_canaries import bench_canary
+from bench_canaries import bench_canary, bench_smoke
 from bench_toolkits import bench_identity, bench_install, bench_refusal
 
 from sparkbuild.build.model import Configuration
@@ -107,11 +107,12 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="help, noop, build, install, identity, refusal, canary; default: all but canary",
+        help="help, noop, build, install, identity, refusal, canary, smoke; default: all "
+        "but the last two",
     )
     parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
     parser.add_argument("--root", type=Path, help="for identity, refusal: a toolkit that is there")
-    parser.add_argument("--build", type=Path, help="for canary: the folder of llama-server")
+    parser.add_argument("--build", type=Path, help="for canary, smoke: the folder of llama-server")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
     work = options.work.absolute()
@@ -125,6 +126,7 @@ def main() -> None:
         "identity": lambda: bench_identity(work, options.root),
         "refusal": lambda: bench_refusal(work, options.root),
         "canary": lambda: bench_canary(work, options.build),
+        "smoke": lambda: bench_smoke(work, options.build),
     }
     figures = {name: benches[name]() for name in todo}
     target = options.write or Path(f"bench-{int(time.time())}.json")

@@ -38,6 +38,41 @@ def bench_canary(work: Path, build: Path | None) -> dict[str, Any]:
     }
 
 
+def bench_smoke(work: Path, build: Path | None) -> dict[str, Any]:
+    """The whole plan with a server for each core, against one server after another.
+
+    ``first_right`` is a canary's start to its first right answer, by canary.
+    """
+    if build is None:
+        raise SystemExit("smoke: name the folder of a build's programs with --build")
+    argv = [SPARKBUILD, "smoke", str(build), "--work", str(work), "--json"]
+    _smoked(argv)  # derived forms are there from now on
+    at_once, _ = _smoked(argv)
+    baseline, said = _smoked([*argv, "--processes", "1"])
+    first: dict[str, float] = {}
+    for part in said["parts"]:
+        for ran in part["result"]["ran"]:
+            right = next((i["seconds"] for i in ran["items"] if i["passed"]), None)
+            if right is not None and ran["form"] == "q8_0":
+                first.setdefault(ran["canary"], round(ran["load_seconds"] + right, 3))
+    return {
+        "seconds": at_once,
+        "baseline": baseline,
+        "ratio": at_once / baseline,
+        "baseline_is": "the same with --processes 1",
+        "first_right": first,
+        "rounds": 1,
+        "target": "20 s on 2 cores, first right answer 1 s",
+    }
+
+
+def _smoked(argv: list[str]) -> tuple[float, dict[str, Any]]:
+    began = time.perf_counter()
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    said: dict[str, Any] = json.loads(done.stdout)
+    return time.perf_counter() - began, said
+
+
 def _run(work: Path, build: Path) -> dict[str, Any]:
     argv = [SPARKBUILD, "canary", "run", "--form", "q8_0", "--no-drafts", "--json"]
     argv += ["--build", str(build), "--work", str(work)]
