@@ -10,13 +10,14 @@ from typing import cast
 
 import msgspec
 
-from sparkbuild.canary.catalogue import Canary, Catalogue
+from sparkbuild.canary.catalogue import CATALOGUE, Canary, Catalogue
 from sparkbuild.canary.forms import EXACT, possible
 from sparkbuild.canary.gguf.derive import FORMS, Form
 from sparkbuild.canary_answers import worst_code
 from sparkbuild.canary_desk import Desk
 from sparkbuild.canary_work import run_canary
 from sparkbuild.errors import ManifestError, ModelError, SmokeError
+from sparkbuild.files import sha256_file
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.smoke import Part, Rung, Smoked
 from sparkbuild.smoke.plan import Plan, Way
@@ -50,7 +51,14 @@ def run_plan(
             _explained(part, plan, _joined(part, found), diagnose=diagnose)
             for part, found in zip(parts, results, strict=True)
         )
-    return Smoked(suite=plan.name, backend=desk.backend, fitting=fits, basics=first, parts=reported)
+    return Smoked(
+        suite=plan.name,
+        catalogue=sha256_file(desk.data / CATALOGUE),
+        backend=desk.backend,
+        fitting=fits,
+        basics=first,
+        parts=reported,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

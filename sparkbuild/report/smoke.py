@@ -59,9 +59,14 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Smoked(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole plan on one build."""
+    """A whole plan on one build.
+
+    ``catalogue`` is the digest of the canaries' catalogue, which has that of every model, prompt,
+    picture and number.
+    """
 
     suite: str
+    catalogue: str
     backend: Backend
     fitting: tuple[Fitting, ...] = ()
     basics: SmokeReport | None = None

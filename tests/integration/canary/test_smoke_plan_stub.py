@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
+from sparkbuild.files import sha256_file
+
 PLAN = """schema = 1
 name = "mine"
 summary = "x"
@@ -72,6 +74,7 @@ def test_a_healthy_build_passes_every_part(
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["result"], said["suite"], said["backend"]) == ("passed", "mine", "cpu")
+    assert said["catalogue"] == sha256_file(data / "catalogue.toml")
     forms = [[ran["form"] for ran in part["result"]["ran"]] for part in said["parts"]]
     assert forms == [["f32", "q8_0"], ["q8_0"]]
     assert [suite.name for suite in JUnitXml.fromfile(str(junit))] == [

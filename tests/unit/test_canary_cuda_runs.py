@@ -1,0 +1,45 @@
+"""What a real GPU gave, against the bounds that ship."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.canary.catalogue import DATA, load_catalogue
+from sparkbuild.canary.suite import load_suite
+
+RUNS = json.loads(
+    (Path(__file__).parents[1] / "data/runs/canaries-cuda-sm90.json").read_text(encoding="utf-8")
+)["runs"]
+MARGIN = 4
+"""That the median's bound leaves above what was measured; the worst's leaves six."""
+
+
+@pytest.mark.parametrize(
+    "run", [run for run in RUNS if "nmse" in run],
+    ids=lambda run: f"{run['canary']} {run['form']} {run['cache']}",
+)  # fmt: skip
+def test_bounds_leave_a_margin_above_what_a_gpu_gave(run: dict[str, Any]) -> None:
+    suite, limits = load_suite(DATA / load_catalogue().canary(run["canary"]).suite)
+    bound = limits.bound(backend="cuda", cache=run["cache"], form=run["form"])
+    assert set(run["nmse"]) == {reference.name for reference in suite.references}
+    assert max(run["nmse"].values()) * 6 < bound.worst
+    assert statistics.median(run["nmse"].values()) * MARGIN < bound.median
+    assert all(group["right"] == group["of"] for group in run["groups"])
+    assert not [seen for seen in run["log"]["seen"] if seen["severity"] == "fault"]
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if "drafts" in run],
+                         ids=lambda run: f"{run['canary']} {run['drafts']['head']}")  # fmt: skip
+def test_a_gpu_accepts_what_the_cpu_does(run: dict[str, Any]) -> None:
+    suite, limits = load_suite(DATA / load_catalogue().canary(run["canary"]).suite)
+    found = run["drafts"]
+    band = next(band for band in limits.drafts if band.depth == found["depth"])
+    share = found["accepted"] / found["drafted"]
+    assert share >= band.healthy if found["head"] == "healthy" else share <= band.damaged
+    assert (found["state"], found["wrong"]) == ("passed", 0)
+    assert suite.drafted is not None
