@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,6 +17,7 @@ from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.gguf.derive import Form
 from sparkbuild.canary_desk import Desk
 from sparkbuild.canary_work import missed_in, run_canary
+from sparkbuild.errors import HostError
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.model import StageReport
 from sparkbuild.stages import Observer
@@ -92,13 +93,26 @@ def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Iterator[tup
             live.started(", ".join(unit.name for unit in running.values()))
             live.progress(len(units) - len(waiting) - len(running), len(units), "")
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                unit, done = running.pop(future), future.result()
+                unit = running.pop(future)
+                done = _ended(future, unit)
                 for note in done.told.notes:
                     live.note(note)
                 for report in done.told.reports:
                     live.finished(report)
                 ended.setdefault(unit.part, []).append(done.result)
                 yield unit, done.result
+
+
+def _ended(future: Future[_Done], unit: Unit) -> _Done:
+    """What a unit gave. Raises HostError where its process was ended from outside."""
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise HostError(
+            f"a process ended while {unit.name} and others were asked",
+            problems=["it was killed; the kernel does so where memory runs out"],
+            next_step="run the same command again, with --processes 1 if it happens again",
+        ) from error
 
 
 def _ready(waiting: Iterable[Unit], running: Iterable[Unit]) -> list[Unit]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,10 @@ from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.forms import Programs
 from sparkbuild.canary.model import CanaryReport, Item
 from sparkbuild.canary_desk import Desk
+from sparkbuild.errors import HostError
 from sparkbuild.llama.log import LogReport
 from sparkbuild.report.canaries import Result
-from sparkbuild.smoke_pool import Unit, _Kept, _ready, worked
+from sparkbuild.smoke_pool import Unit, _ended, _Kept, _ready, worked
 
 DESK = Desk(
     data=Path("/d"), root=Path("/r"), live=_Kept(), label="so",
@@ -61,6 +64,13 @@ def test_drafts_are_told_what_was_missed_before(monkeypatch: pytest.MonkeyPatch)
         ((), True, frozenset({"lost"})),
         ((), True, frozenset()),
     ]
+
+
+def test_a_process_that_was_killed_is_no_finding_about_the_build() -> None:
+    future: Future[Any] = Future()
+    future.set_exception(BrokenProcessPool("gone"))
+    with pytest.raises(HostError, match="while toy f16, so and others were asked"):
+        _ended(future, unit(0, "f16"))
 
 
 def test_there_is_a_process_for_each_core_that_has_memory(monkeypatch: pytest.MonkeyPatch) -> None:
