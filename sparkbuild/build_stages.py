@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ from sparkbuild.workspace import BuildFolder
 
 if TYPE_CHECKING:
     from sparkbuild.smoke.model import Check
+
+
+_CMAKE: Final = "CMAKE_COMMAND:INTERNAL="
 
 
 def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -> Configuration:
@@ -48,6 +51,8 @@ def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -
             notes=configuration.warnings,
         )
 
+    if cmake_is_gone(place.cmake / "CMakeCache.txt"):
+        place.record("configure").unlink(missing_ok=True)
     return job.runner.resumable(
         "configure",
         place.record("configure"),
@@ -56,6 +61,19 @@ def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -
         describe,
         inputs={"key": held.key},
     )
+
+
+def cmake_is_gone(cache: Path) -> bool:
+    """Whether the CMake that configured a folder is no more: ninja would call it at any time.
+
+    It goes with the virtual environment that sparkbuild was installed in.
+    """
+    try:
+        lines = cache.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False  # nothing was configured yet
+    named = (line.removeprefix(_CMAKE) for line in lines if line.startswith(_CMAKE))
+    return any(not Path(path).is_file() for path in named)
 
 
 def build_stage(job: Job, held: Held, configuration: Configuration) -> Binaries:
