@@ -66,7 +66,7 @@ def smoke_build(
         done.append(check)
         on_check(check)
 
-    sha256 = ""
+    sha256, backend = "", "cpu"
     if basics:
         sha256 = smoke(
             asked.binaries,
@@ -80,6 +80,7 @@ def smoke_build(
     if plan:
         catalogue = verify(DATA, names=tuple(entry.canary for entry in plan.passes))
         desk = _desk(asked, observer)
+        backend = desk.backend
         plan = msgspec.structs.replace(plan, basics=None)
         file = PLANS / f"{asked.suite}.toml"
         found = run_plan(desk, catalogue, plan, file=file, at_once=processes(), diagnose=False)
@@ -92,7 +93,7 @@ def smoke_build(
             shutil.rmtree(folder, ignore_errors=True)
     report = SmokeReport(suite=asked.suite, model_sha256=sha256, checks=tuple(done))
     if not report.passed:
-        raise _refusal(report, asked)
+        raise _refusal(report, asked, backend)
     return report
 
 
@@ -200,14 +201,16 @@ class _Inside:
             self._observer.note(f"{report.name}: {report.summary}")
 
 
-def _refusal(report: SmokeReport, asked: Asked) -> SmokeError:
+def _refusal(report: SmokeReport, asked: Asked, backend: str) -> SmokeError:
     failed = [check for check in report.checks if not check.passed]
     kept = asked.log.with_name(_FOUND)
+    # A fault of the GPU's kernels would not be found on the CPU.
+    where = "" if backend == "cpu" else f" --backend {backend}"
     error = SmokeError(
         f"{len(failed)} of {len(report.checks)} smoke checks of suite {report.suite} failed",
         problems=[f"{one.name}: expected {one.expected}, found {one.found}" for one in failed],
         evidence=[kept] if kept.exists() else [asked.log],
-        next_step=f"sparkbuild smoke {asked.binaries} --diagnose; do not use these binaries",
+        next_step=f"sparkbuild smoke {asked.binaries}{where} --diagnose; do not use these binaries",
     )
     error.report = report
     return error

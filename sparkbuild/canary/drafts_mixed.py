@@ -21,8 +21,8 @@ from sparkbuild.llama.log import scan
 _PAIRS: Final = 6
 """Of a text and a picture each, one after another; two of them also at the same time."""
 _HALF: Final = 0.5
-"""Of the share that is accepted of text alone: what field reports of broken positions after a
-picture stay far below."""
+"""Of the share that is accepted of text alone. Of the healthy qwen35 it is 0.86 (26 of 33 after
+pictures, 91.6 % of texts)."""
 _LONG: Final = 300
 """Tokens of the answer that is broken off."""
 

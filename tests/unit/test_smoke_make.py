@@ -12,7 +12,8 @@ from sparkbuild.model.finding import Finding
 from sparkbuild.report.canaries import Result
 from sparkbuild.report.model import Failure, StageReport
 from sparkbuild.report.smoke import Fitting, Part, Smoked
-from sparkbuild.smoke_make import _Inside, checks
+from sparkbuild.smoke.model import SmokeReport
+from sparkbuild.smoke_make import Asked, _Inside, _refusal, checks
 
 
 def item(name: str, group: str, *, passed: bool = True) -> Item:
@@ -97,3 +98,15 @@ def test_a_stage_has_one_line_and_tells_of_what_failed_inside() -> None:
     inside.finished(StageReport(name="toy f16", state="done", seconds=1, summary="4/4 right"))
     inside.finished(StageReport(name="toy mix", state="failed", seconds=1, summary="0/4 right"))
     assert told == [(1, 3, "toy f16"), ("toy mix: 0/4 right",)]
+
+
+@pytest.mark.parametrize(("backend", "where"), [("cuda", " --backend cuda"), ("cpu", "")])
+def test_what_to_run_next_asks_where_it_failed(tmp_path: Path, backend: str, where: str) -> None:
+    asked = Asked(binaries=Path("/b"), suite="canary", build=1, identity="x", cuda=True,
+                  workdir=tmp_path, log=tmp_path / "smoke.log")  # fmt: skip
+    found = tuple(checks(smoked(well=False), tmp_path / "canaries.json", tmp_path))
+    report = SmokeReport(suite="canary", model_sha256="", checks=found)
+    error = _refusal(report, asked, backend)
+    assert error.next_step.startswith(f"sparkbuild smoke /b{where} --diagnose")
+    assert error.report is report
+    assert len(error.problems) == 4
