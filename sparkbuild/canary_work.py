@@ -189,11 +189,10 @@ def _pass(
     desk: Desk, entry: Canary, form: Form, place: Place, flags: tuple[str, ...]
 ) -> tuple[CanaryReport, str, bool]:
     folder = desk.data / entry.suite_of(form)
-    suite, _ = load_suite(folder)
+    suite = load_suite(folder)[0].in_form(form)
     cache, answers = desk.cache_of(form), form != forms.EXACT
     desk.live.progress(0, 0, f"making {form}")
     files = files_of(desk, entry, form, place)
-    suite = msgspec.structs.replace(suite, answers=suite.asked(form))
     asked = len(suite.answers) + len(checks(suite, desk.slots)) if answers else 0
     total = len(suite.references) + 1 + asked
     done: list[Item] = []

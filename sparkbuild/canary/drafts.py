@@ -57,7 +57,7 @@ def acceptance(
     """
     suite, _ = load_suite(folder)
     pictures = load_pictures(folder, suite)
-    wanted = [answer for answer in suite.asked(setup.form) if answer.name not in skip]
+    wanted = [answer for answer in suite.in_form(setup.form).answers if answer.name not in skip]
     setup = drafting(setup, depth)
     found = Acceptance(depth=depth)
     try:

@@ -116,7 +116,7 @@ def _share(counts: Sequence[Counts]) -> float:
 
 
 def _pairs(suite: Suite, form: str, skip: Collection[str]) -> list[tuple[Answer, Answer]]:
-    entries = [entry for entry in suite.asked(form) if entry.name not in skip]
+    entries = [entry for entry in suite.in_form(form).answers if entry.name not in skip]
     texts = [entry for entry in entries if not _sees(entry)]
     seen = [entry for entry in entries if _sees(entry)]
     # From all over the suite: its groups stand one after another.

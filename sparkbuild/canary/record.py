@@ -81,10 +81,13 @@ class Book:
             )
         )
 
-    def refer(self, api: Api, name: str, prompt: Prompt, *, positions: int) -> Array:
+    def refer(
+        self, api: Api, name: str, prompt: Prompt, *, positions: int, forms: tuple[str, ...] = ()
+    ) -> Array:
         """Add a prompt with the numbers that a server gives now, at so many positions.
 
-        Returns them, [positions, vocabulary]. Raises CanaryError where some are missing.
+        It will be asked in ``forms`` alone, where there are any. Returns the numbers, [positions,
+        vocabulary]. Raises CanaryError where some are missing.
         """
         answer = continued(api, prompt, self.pictures, count=positions, vocabulary=self.vocabulary)
         values = log_probabilities(answer, self.vocabulary)
@@ -97,7 +100,9 @@ class Book:
                 ],
                 next_step="take another prompt: what follows this one is no whole text",
             )
-        self.references.append(Reference(name=name, prompt=prompt, tokens=answer.tokens))
+        self.references.append(
+            Reference(name=name, prompt=prompt, tokens=answer.tokens, forms=forms)
+        )
         self.numbers[name] = values
         return values
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from sparkbuild.canary import behaviour
 from sparkbuild.canary.ask import Asker
 from sparkbuild.canary.model import BEHAVIOUR, LOG, Backend, CacheType, CanaryReport, Group, Item
@@ -85,7 +83,7 @@ def canary(
     is not as recorded, SmokeError where the server does not come up or is short of memory.
     """
     whole, limits = load_suite(folder)
-    suite = msgspec.structs.replace(whole, answers=whole.asked(setup.form))
+    suite = whole.in_form(setup.form)
     numbers, pictures = load_numbers(folder, suite), load_pictures(folder, suite)
     bound = limits.bound(backend=setup.backend, cache=setup.cache, form=setup.form)
     started = time.monotonic()

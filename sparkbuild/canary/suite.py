@@ -74,6 +74,8 @@ class Reference(Table, frozen=True, kw_only=True):
     name: Text
     prompt: Annotated[Prompt, msgspec.Meta(min_length=1)]
     tokens: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
+    forms: tuple[Text, ...] = ()
+    """Forms that it is asked in, where not all."""
 
 
 class Numbers(Table, frozen=True, kw_only=True):
@@ -105,9 +107,13 @@ class Suite(Table, frozen=True, kw_only=True):
     drafted: Drafted | None = None
     """Of a canary whose draft block the recording llama.cpp could compute."""
 
-    def asked(self, form: str) -> tuple[Answer, ...]:
-        """The answers that are asked in a form."""
-        return tuple(one for one in self.answers if not one.forms or form in one.forms)
+    def in_form(self, form: str) -> Suite:
+        """The suite with what is asked in a form."""
+        return msgspec.structs.replace(
+            self,
+            answers=tuple(one for one in self.answers if not one.forms or form in one.forms),
+            references=tuple(one for one in self.references if not one.forms or form in one.forms),
+        )
 
 
 class Rate(Table, frozen=True, kw_only=True):

@@ -11,10 +11,11 @@ import pytest
 
 from sparkbuild.canary.catalogue import DATA, load_catalogue
 from sparkbuild.canary.suite import load_suite
+from sparkbuild.smoke.plan import load_plan, plan_file
 
-RUNS = json.loads(
-    (Path(__file__).parents[1] / "data/runs/canaries-cuda-sm90.json").read_text(encoding="utf-8")
-)["runs"]
+_DATA = Path(__file__).parents[1] / "data/runs"
+RUNS = json.loads((_DATA / "canaries-cuda-sm90.json").read_text(encoding="utf-8"))["runs"]
+SMOKE = json.loads((_DATA / "smoke-cuda-sm90.json").read_text(encoding="utf-8"))
 MARGIN = 4
 """That the median's bound leaves above what was measured; the worst's leaves six."""
 
@@ -24,7 +25,8 @@ MARGIN = 4
     ids=lambda run: f"{run['canary']} {run['form']} {run['cache']}",
 )  # fmt: skip
 def test_bounds_leave_a_margin_above_what_a_gpu_gave(run: dict[str, Any]) -> None:
-    suite, limits = load_suite(DATA / load_catalogue().canary(run["canary"]).suite)
+    whole, limits = load_suite(DATA / load_catalogue().canary(run["canary"]).suite_of(run["form"]))
+    suite = whole.in_form(run["form"])
     bound = limits.bound(backend="cuda", cache=run["cache"], form=run["form"])
     assert set(run["nmse"]) == {reference.name for reference in suite.references}
     assert max(run["nmse"].values()) * 6 < bound.worst
@@ -43,3 +45,19 @@ def test_a_gpu_accepts_what_the_cpu_does(run: dict[str, Any]) -> None:
     assert share >= band.healthy if found["head"] == "healthy" else share <= band.damaged
     assert (found["state"], found["wrong"]) == ("passed", 0)
     assert suite.drafted is not None
+
+
+def test_a_gpu_passed_the_whole_plan() -> None:
+    plan = load_plan(plan_file("canary"))
+    switches = [one.name for one in plan.switches if "cuda" in one.backends]
+    parts = {part["name"]: part for part in SMOKE["parts"]}
+    assert list(parts) == [*(entry.canary for entry in plan.passes), *switches]
+    for entry in plan.passes:
+        forms = [form for form in entry.forms if form != "f32"]
+        assert [ran["form"] for ran in parts[entry.canary]["ran"]] == forms
+    every = [ran for part in parts.values() for ran in part["ran"]]
+    assert all(group["right"] == group["of"] for ran in every for group in ran["groups"])
+    assert not [seen for ran in every for seen in ran["log"]["seen"] if seen["severity"] == "fault"]
+    drafts = [one for part in parts.values() for one in part["drafts"]]
+    assert {one["state"] for one in drafts} == {"passed", "unsupported"}
+    assert not any(part["failures"] for part in parts.values())

@@ -301,12 +301,16 @@ def test_a_suite_comes_back_as_it_was_written(folder: Path) -> None:
     assert limits.bound(backend="cpu", cache="f16", form="mix").worst == 1e-6
 
 
-def test_an_answer_may_be_asked_in_some_forms_alone() -> None:
+def test_answers_and_references_may_be_asked_in_some_forms_alone() -> None:
     far = Answer(name="far", group="w", raw="x", text="y", count=1, forms=("q8_0", "mix"))
     near = Answer(name="near", group="w", raw="x", text="y", count=1)
-    suite = msgspec.structs.replace(SUITE, answers=(far, near))
-    assert [one.name for one in suite.asked("mix")] == ["far", "near"]
-    assert [one.name for one in suite.asked("f16")] == ["near"]
+    exact = Reference(name="exact", prompt=(1,), tokens=(2,), forms=("f32",))
+    every = Reference(name="every", prompt=(1,), tokens=(2,))
+    suite = msgspec.structs.replace(SUITE, answers=(far, near), references=(exact, every))
+    assert [one.name for one in suite.in_form("mix").answers] == ["far", "near"]
+    assert [one.name for one in suite.in_form("f16").answers] == ["near"]
+    assert [one.name for one in suite.in_form("f32").references] == ["exact", "every"]
+    assert [one.name for one in suite.in_form("f16").references] == ["every"]
 
 
 def test_a_way_to_run_without_a_bound_is_refused() -> None:

@@ -84,6 +84,15 @@ def _same(task: Task) -> Task:
     return task
 
 
+def _exact(task: Callable[[], Task], *, length: int) -> Paper:
+    """Two reference prompts so long that an indexer has to leave most of them out.
+
+    They are asked in the exact form alone, which sees every change of a choice; a form that rounds
+    would take seconds for each and see less.
+    """
+    return Paper(task=task, tried=4, kept=0, lengths=(length,), references=2, forms=("f32",))
+
+
 def _far(*, length: int, place: float, tried: int) -> Paper:
     """A needle far back, asked in one form: on one core its prompt takes up to half a minute."""
     task = partial(Needle, place)
@@ -99,6 +108,8 @@ _READING_FAR: Final = (
     Paper(task=Copy, tried=10, kept=8, lengths=(48, 96, 192, 320, 640), references=3),
     Paper(task=Needle, tried=14, kept=10, lengths=(64, 128, 192, 320, 48, 96, 1000), references=4),
     Paper(task=RepeatLine, tried=6, kept=4, lengths=(64, 96, 192), references=2),
+    _exact(Copy, length=440),
+    _exact(Needle, length=640),
     _far(length=2400, place=0.12, tried=3),
     _far(length=6300, place=0.02, tried=4),
 )

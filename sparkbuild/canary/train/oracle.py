@@ -34,7 +34,7 @@ from sparkbuild.canary.train.rounding import Rounding
 from sparkbuild.errors import CanaryError
 from sparkbuild.files import write_atomic
 
-LONGEST: Final = 512
+LONGEST: Final = 700
 """Tokens of a reference that is compared: on a slow core transformers' glm5_next takes a second for
 100, and its sparse attention grows with the square."""
 _TOWER: Final = "model.visual."

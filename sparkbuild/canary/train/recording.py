@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sparkbuild.canary.drafts import acceptance, unasked
+from sparkbuild.canary.forms import EXACT
 from sparkbuild.canary.gguf.derive import derive
 from sparkbuild.canary.gguf.rewrite import widen
 from sparkbuild.canary.model import BEHAVIOUR, LOG, CanaryReport, Item
@@ -114,7 +115,10 @@ def record(
             next_step="train it longer, then record it",
         )
     moved = {i.name: i.nmse for i in reports[-1].items if i.nmse is not None}
-    _choose(book, entries, right, {name: v for name, v in moved.items() if v <= STEADY[kind]})
+    steady = {name for name, value in moved.items() if value <= STEADY[kind]}
+    if kind == "master":  # what is asked in the exact form alone has no rounding to survive
+        steady |= {one.name for one in book.references if one.forms == (EXACT,)}
+    _choose(book, entries, right, steady)
     suite = book.write(out)
     if exam.drafts and kind == "master":
         tell("drafts")
@@ -188,6 +192,7 @@ def _refer(book: Book, setup: Setup, entries: Iterable[tuple[Question, int, int]
                     f"reference: {question.name}",
                     prompt_of(question.sample, book),
                     positions=POSITIONS,
+                    forms=question.forms,
                 )
             except CanaryError:
                 continue

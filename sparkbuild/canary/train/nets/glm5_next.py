@@ -51,13 +51,13 @@ class Shape:
     stream_eps: float = 1e-2
     context: int = 16384
     sparse: Sparse = field(default_factory=Sparse)
-    dense: float = 0.45
+    dense: float = 0.4
     """Part of the training in which attention sees everything."""
-    alone: float = 0.35
+    alone: float = 0.25
     """Part of the rows in which, while training, only one sparse attention is heard."""
-    short: float = 0.35
+    short: float = 0.25
     """Part of the rows in which linear attention forgets at once what is a few tokens back."""
-    together: float = 0.7
+    together: float = 0.75
     """Part of the training after which all is heard and remembered in every row."""
     ends: tuple[int, ...] = ()
     """Ids of the tokens that end an answer."""
