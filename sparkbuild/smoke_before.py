@@ -73,7 +73,7 @@ def basics(desk: Desk, suite: str) -> SmokeReport:
 
     Only the main thread may call this. Raises PackageError where a wheel does not say what it is.
     """
-    build, identity = _pin(desk.programs.server)
+    build, identity = pin_of(desk.programs.server)
     done: list[Check] = []
 
     def told(check: Check) -> None:
@@ -104,7 +104,7 @@ def basics(desk: Desk, suite: str) -> SmokeReport:
     return report
 
 
-def _pin(server: Path) -> tuple[int | None, str]:
+def pin_of(server: Path) -> tuple[int | None, str]:
     """Build number and commit that the programs have to call themselves.
 
     A wheel says them beside its programs; of a bare folder the server's own word is taken, which

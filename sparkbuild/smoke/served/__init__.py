@@ -1,0 +1,1 @@
+"""Checks of a real model as it is served: suites are data beside this module, checks are code."""
