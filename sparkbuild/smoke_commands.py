@@ -22,6 +22,25 @@ from sparkbuild.console import JSON, WORK, console, print_json
     metavar="NAME|FILE",
     help="Which suite: one that comes with sparkbuild, or a file like them, FILE.toml.",
 )
+@click.option(
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A real model to serve and ask (the first of its shards), with the suite that is for it.",
+)
+@click.option(
+    "--mmproj",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The model's vision tower; without it no picture is asked.",
+)
+@click.option(
+    "--ctx-size",
+    "context",
+    type=click.IntRange(min=256),
+    metavar="N",
+    help="Tokens of all slots together for --model. Default: the suite's.",
+)
 @BACKEND
 @THREADS
 @click.option(
@@ -42,6 +61,9 @@ from sparkbuild.console import JSON, WORK, console, print_json
 def smoke_command(
     build: Path,
     suite: str,
+    model: Path | None,
+    mmproj: Path | None,
+    context: int | None,
     backend: str,
     threads: int,
     processes: int | None,
@@ -56,7 +78,50 @@ def smoke_command(
     BUILD is a folder with llama-server and llama-quantize, or with bin/; a WHEEL is unpacked after
     its files were compared with its RECORD. Exit code 14 where an answer, a number, a draft or a
     line of the log is wrong. What failed together points to kinds of cause, told in order.
+
+    With --suite ops upstream's test-backend-ops is asked instead of a server, for the tensor and KV
+    types and the operators that the files of --model and --mmproj use, or all canaries together.
+
+    With --model a real model is served and asked, each way to serve in a start of its own, where it
+    fits the build and the memory; otherwise nothing is started, and the exit code is 20.
     """
+    if suite == "ops":
+        from sparkbuild.smoke_ops_commands import ask_operators
+
+        models = tuple(path for path in (model, mmproj) if path)
+        ask_operators(
+            build, models, backend=backend, junit=junit, data=data, work=work, as_json=as_json
+        )
+        return
+    from sparkbuild.smoke_served_commands import ask_served, served_suite
+
+    served = served_suite(suite, model, mmproj, context)
+    if served and model:
+        ask_served(
+            build, model, served, mmproj=mmproj, context=context, junit=junit, work=work,
+            as_json=as_json,
+        )  # fmt: skip
+        return
+    _ask_plan(
+        build, suite, backend=backend, threads=threads, processes=processes, diagnose=diagnose,
+        junit=junit, data=data, work=work, as_json=as_json,
+    )  # fmt: skip
+
+
+def _ask_plan(
+    build: Path,
+    suite: str,
+    *,
+    backend: str,
+    threads: int,
+    processes: int | None,
+    diagnose: bool,
+    junit: Path | None,
+    data: Path | None,
+    work: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask canaries, and exit as what was found says."""
     from sparkbuild.canary.catalogue import verify
     from sparkbuild.live import Live
     from sparkbuild.package.unpack import unpacked
