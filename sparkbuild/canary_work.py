@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import msgspec
-
 from sparkbuild.canary import forms
 from sparkbuild.canary.audit.audit import audit
 from sparkbuild.canary.audit.probe import Bench

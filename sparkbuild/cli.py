@@ -17,6 +17,7 @@ from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_c
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.model_commands import inspect_command
+from sparkbuild.patch_commands import patch_group
 from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
 
@@ -203,6 +204,7 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
 cli.add_command(toolkit_group)
 cli.add_command(canary_group)
 cli.add_command(inspect_command)
+cli.add_command(patch_group)
 cli.add_command(smoke_command)
 for command in (audit_suite, train_canary, record_canary):
     canary_group.add_command(command)

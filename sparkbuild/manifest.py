@@ -6,18 +6,18 @@ import difflib
 import platform
 import re
 import sys
-import types
-import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from sparkbuild.errors import ManifestError, UnknownNameError
+from sparkbuild.schema import explained
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{7,40}$")]
+FullCommit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9.-]*$")]
 RelativePath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$)).+$")]
 
@@ -81,12 +81,38 @@ class SourcePin(_Table, frozen=True):
     digest: Sha256 | None = None
 
 
+class RemotePatch(_Table, frozen=True):
+    """A commit of a git repository that serves as a patch: its diff to ``base``, or to its parent.
+
+    The commit must be in the history of ``ref`` (``refs/pull/123/head``) when it is fetched.
+    """
+
+    url: str
+    commit: FullCommit
+    ref: Annotated[str, msgspec.Meta(pattern=r"^refs/[A-Za-z0-9][A-Za-z0-9._/-]*$")]
+    base: FullCommit | None = None
+
+
 class PatchEntry(_Table, frozen=True):
-    """One patch of a set: its file beside the manifest, the digest of its bytes, why it exists."""
+    """One patch of a set: its file beside the manifest, the digest of its bytes, why it exists.
+
+    ``needs`` are files of patches before it. Each of ``proof`` is the id of a pytest test (it holds
+    a ``::``) or a program beside the manifest; a build is proved by it, see ``patch drop-check``.
+    With ``remote`` the file is made from a commit, and only its name stands here.
+    """
 
     file: RelativePath
     sha256: Sha256
     reason: str
+    needs: tuple[RelativePath, ...] = ()
+    proof: tuple[str, ...] = ()
+    remote: RemotePatch | None = None
+
+
+class PatchedSection(_Table, frozen=True):
+    """What the source must be with all patches: git's id of the tree, over the declared paths."""
+
+    tree: FullCommit
 
 
 class BuildSection(_Table, frozen=True):
@@ -112,6 +138,7 @@ class Patchset(_Table, frozen=True):
     build: BuildSection
     smoke: SmokeSection
     patches: tuple[PatchEntry, ...] = ()
+    patched: PatchedSection | None = None
 
 
 class CudaSection(_Table, frozen=True):
@@ -232,10 +259,24 @@ def load(path: Path, kind: type[_T]) -> _T:
     try:
         manifest = msgspec.toml.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-        raise _explained(path, kind, str(error)) from error
+        raise explained(path, kind, str(error)) from error
     if isinstance(manifest, Patchset):
         _check_pin(path, manifest.source)
+        _check_patches(path, manifest.patches)
     return manifest
+
+
+def _check_patches(path: Path, patches: tuple[PatchEntry, ...]) -> None:
+    before: set[str] = set()
+    for index, patch in enumerate(patches):
+        if patch.file in before:
+            raise _refused(path, f"patches[{index}].file", f"names {patch.file} a second time")
+        for name in patch.needs:
+            if name not in before:
+                raise _refused(path, f"patches[{index}].needs", f"{name!r} is no patch before it")
+        if patch.remote is not None and patch.remote.url.startswith("-"):
+            raise _refused(path, f"patches[{index}].remote.url", "must not start with a dash")
+        before.add(patch.file)
 
 
 def _check_pin(path: Path, pin: SourcePin) -> None:
@@ -266,51 +307,3 @@ def _refused(path: Path, key: str, text: str) -> ManifestError:
     return ManifestError(
         f"{path}: `{key}` {text}", evidence=[path], next_step=f"correct `{key}` in {path}"
     )
-
-
-_PLACE: Final = re.compile(r" - at `(?P<place>\$[^`]*)`$")
-_UNKNOWN: Final = re.compile(r"unknown field `(?P<field>[^`]*)`")
-
-
-def _explained(path: Path, kind: type[_Table], text: str) -> ManifestError:
-    place = _PLACE.search(text)
-    where = place["place"].removeprefix("$").lstrip(".") if place else ""
-    reason = _PLACE.sub("", text)
-    unknown = _UNKNOWN.search(text)
-    if unknown is None:
-        key = f" `{where}`" if where else ""
-        step = f"correct{key or ' it'} in {path}"
-        return ManifestError(f"{path}:{key} {reason}", evidence=[path], next_step=step)
-    field = unknown["field"]
-    known = sorted(_fields_at(kind, where))
-    near = difflib.get_close_matches(field, known, n=1)
-    key = f"{where}.{field}" if where else field
-    step = f"did you mean `{near[0]}`?" if near else f"known there: {', '.join(known)}"
-    return ManifestError(f"{path}: unknown key `{key}`", evidence=[path], next_step=step)
-
-
-def _fields_at(kind: type[_Table], where: str) -> set[str]:
-    """Names that a table knows, following a path such as ``source.origins[...]``."""
-    here: list[Any] = [kind]
-    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
-        following: list[Any] = []
-        for item in here:
-            if isinstance(item, type) and issubclass(item, msgspec.Struct):
-                hints = typing.get_type_hints(item, include_extras=False)
-                following += _alternatives(hints[step]) if step in hints else []
-            else:
-                following += [a for arg in typing.get_args(item) for a in _alternatives(arg)]
-        here = following
-    names: set[str] = set()
-    for item in here:
-        if isinstance(item, type) and issubclass(item, msgspec.Struct):
-            names.update(item.__struct_encode_fields__)
-            tag = item.__struct_config__.tag_field
-            names.update([tag] if tag else [])
-    return names
-
-
-def _alternatives(hint: Any) -> list[Any]:
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return [a for arg in typing.get_args(hint) for a in _alternatives(arg)]
-    return [hint]

@@ -74,7 +74,7 @@ def patches_stage(job: Job, source: SourceTree) -> PatchedTree:
     def describe(tree: PatchedTree) -> Outcome:
         count = len(tree.patches)
         text = "no patches" if not count else f"{count} patch{'es' if count > 1 else ''} applied"
-        return Outcome(summary=f"{text}, tree {tree.tree[:12]}")
+        return Outcome(summary=f"{text}, tree {tree.tree[:12]}", notes=tree.notes)
 
     return job.runner.always(
         "patches",
@@ -83,6 +83,7 @@ def patches_stage(job: Job, source: SourceTree) -> PatchedTree:
         inputs={
             "source": source.commit,
             **{patch.file: patch.sha256 for patch in job.patchset.patches},
+            **({"tree": job.patchset.patched.tree} if job.patchset.patched else {}),
         },
     )
 

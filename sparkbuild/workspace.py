@@ -57,6 +57,10 @@ class Workspace:
         """Derived forms, logs and audits of canaries, by canary."""
         return self.root / "canaries"
 
+    def patches(self, variant: str) -> Path:
+        """The folder in which a variant's patches are built and proved one without another."""
+        return self.root / "patches" / _plain(variant)
+
     def run(self, variant: str, toolchain: str, architectures: tuple[str, ...]) -> Path:
         """One folder for each recipe: logs of the early stages, the last report, the lock."""
         return self.root / "runs" / _plain("-".join((variant, toolchain, *architectures)))

@@ -80,7 +80,7 @@ def _fetch(
 def _from(
     origin: Origin, store: Store, repository: Repository, pin: SourcePin, request: Request
 ) -> PinRecord:
-    delivery = _deliver(origin, pin, request)
+    delivery = deliver(origin, pin, request)
     with contextlib.closing(delivery.entries):
         record = take_in(
             store,
@@ -97,7 +97,8 @@ def _from(
     return record
 
 
-def _deliver(origin: Origin, pin: SourcePin, request: Request) -> Delivery:
+def deliver(origin: Origin, pin: SourcePin, request: Request) -> Delivery:
+    """What one origin has of the declared files. Raises OriginUnavailableError, ArchiveError."""
     if isinstance(origin, GitOrigin):
         return from_git(origin, request)
     if isinstance(origin, SdistOrigin):

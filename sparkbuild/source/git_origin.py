@@ -38,7 +38,7 @@ def from_git(origin: GitOrigin, request: Request) -> Delivery:
     branch, or a declared path holds a submodule.
     """
     url = resolved(origin.url, request.manifest)
-    remote = _Remote(url, request.scratch)
+    remote = Remote(url, request.scratch)
     try:
         remote.answer()
         commit = _fetch(origin, remote)
@@ -69,7 +69,7 @@ def _entries(
         raise OriginUnavailableError(f"what it sent is not whole: {error}") from error
 
 
-def _fetch(origin: GitOrigin, remote: _Remote) -> str:
+def _fetch(origin: GitOrigin, remote: Remote) -> str:
     """Fetch what the manifest names; the commit's full id."""
     if origin.commit is None:
         return remote.fetch(f"refs/tags/{origin.tag}" if origin.tag else "HEAD")
@@ -91,7 +91,7 @@ def _fetch(origin: GitOrigin, remote: _Remote) -> str:
     return fetched
 
 
-def _complete(origin: GitOrigin, remote: _Remote) -> str:
+def _complete(origin: GitOrigin, remote: Remote) -> str:
     """The one commit of the branch that an abbreviated commit stands for."""
     prefix = origin.commit or ""
     known = [
@@ -108,7 +108,7 @@ def _complete(origin: GitOrigin, remote: _Remote) -> str:
     )
 
 
-class _Remote:
+class Remote:
     """Another repository, and a bare one of ours that its objects go to."""
 
     def __init__(self, url: str, scratch: Path) -> None:
@@ -134,6 +134,10 @@ class _Remote:
         self._fetch(self.repository, what, "--depth=1")
         return commit_of(self.repository, _HERE)
 
+    def take(self, commit: str, *options: str) -> None:
+        """Fetch one commit under its own name. Raises GitFailedError."""
+        self._fetch(self.repository, commit, *options, to=f"refs/fetched/{commit}")
+
     def holds(self, name: str, commit: str) -> bool:
         """True where ``commit`` is in the history of ``name``, which then is here."""
         try:
@@ -147,20 +151,21 @@ class _Remote:
         place = self._scratch / "history.git"
         create_repository(place)
         repository = Repository(place, home=self._home)
-        self._fetch(repository, name, "--filter=tree:0")
+        # git remembers where to get the rest, under a name that may not begin with a slash.
+        plain = self._url.startswith("/")
+        self._fetch(repository, name, *([] if plain else ["--filter=tree:0"]))
         return repository.must("rev-list", _HERE).text.split()
 
-    def _fetch(self, repository: Repository, what: str, *options: str) -> None:
-        answer = repository.run(
-            *_fetch_arguments(self._url, what, *options), seconds=_FETCH_SECONDS, network=True
-        )
+    def _fetch(self, repository: Repository, what: str, *options: str, to: str = _HERE) -> None:
+        arguments = _fetch_arguments(self._url, what, *options, to=to)
+        answer = repository.run(*arguments, seconds=_FETCH_SECONDS, network=True)
         if answer.status != 0:
             raise GitFailedError(said(answer.err) or f"git fetch of {what} ended badly")
 
 
-def _fetch_arguments(url: str, what: str, *options: str) -> list[str]:
+def _fetch_arguments(url: str, what: str, *options: str, to: str) -> list[str]:
     fixed = ["--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head"]
-    return ["fetch", *fixed, *options, "--", url, f"+{what}:{_HERE}"]
+    return ["fetch", *fixed, *options, "--", url, f"+{what}:{to}"]
 
 
 def _local_path(url: str) -> str | None:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from sparkbuild.errors import PatchError, SparkbuildError
 from sparkbuild.manifest import PatchEntry, Patchset
 from sparkbuild.source.digest import Inventory
-from sparkbuild.source.entries import EXECUTABLE, REGULAR, path_problem
 from sparkbuild.source.gitdoor import GitFailedError, Repository, said
-from sparkbuild.source.model import AppliedPatch, SourceTree
+from sparkbuild.source.model import AppliedPatch, SourceTree, ValueChange
 from sparkbuild.source.objects import AUTHOR, damaged, tree_of
+from sparkbuild.source.patching.bench import ELSEWHERE, Bench
+from sparkbuild.source.patching.reading import change_problems, touch_problems
+from sparkbuild.source.patching.unified import DiffError, parse
+from sparkbuild.source.patching.values import value_changes
 from sparkbuild.source.store import PatchedRecord, Store, patched_ref
-
-_ELSEWHERE: Final = re.compile(r"^Hunk #\d+ succeeded at .*offset|^Context reduced", re.MULTILINE)
-"""What ``git apply --verbose`` says of a hunk that it placed by searching."""
-
-_GONE: Final = "000000"
 
 
 def apply_patches(
@@ -29,21 +26,27 @@ def apply_patches(
     """Apply ``files``, the patches of the set in order; call it while ``store.writing``.
 
     Raises PatchError for a patch that does not apply, lands at an offset, is there already,
-    changes nothing, or touches what is not a plain text file below the declared paths.
+    changes nothing, or touches what is not a plain text file below the declared paths; and where
+    a value that model files hold would move.
     """
     repository = Repository(store.root)
+    declared = Inventory(patchset.source.paths)
     try:
         with store.scratch() as scratch:
-            work = Repository(store.root, index=scratch / "index")
-            work.must("read-tree", source.tree)
+            bench = Bench(store, scratch)
+            bench.set(source.tree)
             applied, tree = [], source.tree
             for entry, file in zip(patchset.patches, files, strict=True):
-                done, tree = _apply(work, tree, entry, file, patchset.source.paths)
+                done, tree = _apply(bench, tree, entry, file, declared)
                 applied.append(done)
-        commit = _commit(repository, source, tree, applied)
+            values = value_changes(bench.repository, source.tree, tree)
+        _refuse_moved(values, files)
+        commit = make_commit(repository, source.commit, tree, [one.sha256 for one in applied])
     except GitFailedError as error:
         raise damaged(store, source.commit, str(error)) from error
-    record = PatchedRecord(commit=commit, tree=tree, patches=tuple(applied))
+    record = PatchedRecord(
+        commit=commit, tree=tree, patches=tuple(applied), notes=tuple(map(told, values))
+    )
     if tree_of(repository, commit) != tree:
         raise damaged(store, commit, f"its tree is not {tree}")
     store.remember_patched(key, record)
@@ -51,36 +54,64 @@ def apply_patches(
     return record
 
 
+def told(value: ValueChange) -> str:
+    """A value that patches changed, in words."""
+    reason = f": {value.refused}" if value.refused else ""
+    if value.before is None:
+        return f"{value.name} is new, {value.after!r} ({value.file}){reason}"
+    now = "gone" if value.after is None else repr(value.after)
+    return f"{value.name} was {value.before!r} and is {now} ({value.file}){reason}"
+
+
+def _refuse_moved(values: Sequence[ValueChange], files: Sequence[Path]) -> None:
+    moved = [told(value) for value in values if value.refused]
+    if moved:
+        raise PatchError(
+            "the patches move values that model files hold",
+            problems=moved,
+            evidence=files,
+            next_step="give new values numbers behind all others, and leave the old ones alone",
+        )
+
+
 def _apply(
-    work: Repository, before: str, entry: PatchEntry, file: Path, paths: tuple[str, ...]
+    bench: Bench, before: str, entry: PatchEntry, file: Path, declared: Inventory
 ) -> tuple[AppliedPatch, str]:
     """Apply one patch to the index; what it touched, and the tree with it."""
-    _refuse_binary(work, entry, file)
-    back = work.run(*_APPLY, "--check", "--reverse", "--", str(file))
-    if back.status == 0 and not _ELSEWHERE.search(back.err):
+    _refuse_unreadable(bench.repository, entry, file)
+    try:
+        problems = list(change_problems(parse(file.read_bytes()), declared))
+    except DiffError as error:
+        raise _refused(entry, file, "is not a patch as it says", _REMAKE, [str(error)]) from error
+    if problems:
+        raise _refused(entry, file, "touches what it may not", "edit the patch", problems)
+    back = bench.apply(file, "--check", "--reverse")
+    if back.done and not back.searched:
         raise _refused(entry, file, "is in the source already", "take it off the manifest")
-    forth = work.run(*_APPLY, "--", str(file))
-    if forth.status != 0:
-        raise _refused(entry, file, "does not apply", _REMAKE, [said(forth.err)], forth.err)
-    moved = [line for line in forth.err.splitlines() if _ELSEWHERE.search(line)]
+    forth = bench.apply(file)
+    if not forth.done:
+        raise _refused(entry, file, "does not apply", _REMAKE, [forth.said], forth.err)
+    moved = [line for line in forth.err.splitlines() if ELSEWHERE.search(line)]
     if moved:
         raise _refused(entry, file, "lands elsewhere than it was made for", _REMAKE, moved)
-    touched = list(_touched(work, before))
-    problems = list(_path_problems(touched, Inventory(paths)))
+    touched = list(bench.touched(before))
+    problems = list(touch_problems(touched, declared))
     if problems:
         raise _refused(entry, file, "touches what it may not", "edit the patch", problems)
     if not touched:
         raise _refused(entry, file, "changes nothing", "take it off the manifest")
     names = tuple(path for path, _ in touched)
     done = AppliedPatch(file=entry.file, sha256=entry.sha256, reason=entry.reason, touched=names)
-    return done, work.must("write-tree").text
+    return done, bench.tree()
 
 
-_APPLY: Final = ("apply", "--cached", "--verbose", "--whitespace=nowarn", "-p1")
-_REMAKE: Final = "make the patch anew against the pinned source, or pin the source it was made for"
+_REMAKE: Final = (
+    "make the patch anew against the pinned source (sparkbuild patch refresh), or pin the source "
+    "it was made for; sparkbuild patch check shows every patch"
+)
 
 
-def _refuse_binary(work: Repository, entry: PatchEntry, file: Path) -> None:
+def _refuse_unreadable(work: Repository, entry: PatchEntry, file: Path) -> None:
     answer = work.run("apply", "--numstat", "-z", "-p1", "--", str(file))
     if answer.status != 0:
         problems = [said(answer.err)]
@@ -95,32 +126,11 @@ def _refuse_binary(work: Repository, entry: PatchEntry, file: Path) -> None:
         raise _refused(entry, file, "changes binary files", "keep patches to text", problems)
 
 
-def _touched(work: Repository, before: str) -> Iterator[tuple[str, str]]:
-    """Path and new mode of every file that differs between the index and a tree."""
-    arguments = ("diff-index", "--cached", "--raw", "-z", "--no-renames", before, "--")
-    fields = work.must(*arguments).out.split(b"\0")
-    for facts, path in zip(fields[0::2], fields[1::2], strict=False):
-        yield path.decode(errors="surrogateescape"), facts.split(b" ")[1].decode()
-
-
-def _path_problems(touched: list[tuple[str, str]], declared: Inventory) -> Iterator[str]:
-    for path, mode in touched:
-        problem = path_problem(path)
-        if problem is not None:
-            yield f"{path!r}: {problem}"
-        elif not declared.wants(path):
-            yield f"{path}: outside the declared paths"
-        elif mode not in {REGULAR, EXECUTABLE, _GONE}:
-            yield f"{path}: mode {mode}; a patch may make regular files only"
-
-
-def _commit(
-    repository: Repository, source: SourceTree, tree: str, applied: list[AppliedPatch]
-) -> str:
+def make_commit(repository: Repository, parent: str, tree: str, digests: Sequence[str]) -> str:
     """A commit on top of the pin that depends on the patches' content and order only."""
-    lines = [f"Patch-Digest: {patch.sha256}" for patch in applied]
+    lines = [f"Patch-Digest: {digest}" for digest in digests]
     body = "\n".join(["Patched source", "", *lines, ""])
-    content = f"tree {tree}\nparent {source.commit}\nauthor {AUTHOR}\ncommitter {AUTHOR}\n\n{body}"
+    content = f"tree {tree}\nparent {parent}\nauthor {AUTHOR}\ncommitter {AUTHOR}\n\n{body}"
     with tempfile.TemporaryFile() as text:
         text.write(content.encode())
         text.seek(0)

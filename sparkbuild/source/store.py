@@ -51,6 +51,8 @@ class PatchedRecord(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     tree: str
     patches: tuple[AppliedPatch, ...]
+    notes: tuple[str, ...] = ()
+    """New values that model files may hold."""
 
 
 class Store:

@@ -112,3 +112,52 @@ def _write_file(file: Path, entry: Entry) -> None:
 
 def _aside(place: Path) -> Path:
     return place.with_name(f"{place.name}.edited")
+
+
+def renew(store: Store, commit: str, place: Path) -> int:
+    """Make ``place`` hold a commit's tree by writing only what differs; how many files that were.
+
+    A file that is as it was keeps its times, so that a build of the folder goes on from there.
+    Raises SourceMismatchError where the store is damaged, DiskFullError.
+    """
+    repository = Repository(store.root)
+    try:
+        expected = listing(repository, commit)
+        files = files_below(place) if place.is_dir() else ()
+        there = {file.relative_to(place).as_posix() for file in files}
+        differing = [file for file in expected if not _as_listed(place / file.path, file)]
+        gone = there - {file.path for file in expected}
+        with disk_full_refused(place):
+            place.mkdir(parents=True, exist_ok=True)
+            for name in (*gone, *(file.path for file in differing)):
+                _remove(place / name, place)
+            for entry in read_entries(repository, differing):
+                file = place / entry.path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                if entry.mode == LINK:
+                    file.symlink_to(os.fsdecode(b"".join(entry.chunks)))
+                else:
+                    _write_file(file, entry)
+    except GitFailedError as error:
+        raise damaged(store, commit, str(error)) from error
+    return len(differing) + len(gone)
+
+
+def _remove(file: Path, place: Path) -> None:
+    """Remove a file, and the folders that hold nothing more: a file may now have their name."""
+    file.unlink(missing_ok=True)
+    for folder in file.parents:
+        if folder == place:
+            return
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
+
+
+def _as_listed(file: Path, listed: Listed) -> bool:
+    if not os.path.lexists(file) or _mode(file) != listed.mode:
+        return False
+    return blob_id(file, listed.mode) == listed.id

@@ -9,17 +9,20 @@ import sparkbuild
 PACKAGE = Path(sparkbuild.__file__).parent
 BASE = {
     "__init__", "errors", "fatbin", "files", "llama", "manifest", "model", "net", "process",
-    "workspace",
+    "schema", "workspace",
 }  # fmt: skip
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "canary_desk", "canary_drafting", "canary_work", "canary_answers",
-         "smoke_before", "smoke_pool", "smoke_work", "smoke_make", "job", "tree_stages",
+         "smoke_before", "smoke_pool", "smoke_work", "smoke_served", "smoke_ops_program",
+         "smoke_ops", "smoke_make", "job", "tree_stages",
          "build_stages", "pipeline", "run", "live", "console", "toolkit_commands",
-         "canary_commands", "canary_maker_commands", "model_commands", "smoke_commands", "cli",
+         "canary_commands", "canary_maker_commands", "model_commands", "smoke_ops_commands",
+         "smoke_served_commands", "smoke_commands",
+         "patch_build", "patch_proof", "patch_work", "patch_refresh", "patch_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
-    "__init__", "errors", "files", "process", "model", "manifest", "workspace", "net", "llama",
-    "fatbin",
+    "__init__", "errors", "files", "process", "model", "schema", "manifest", "workspace", "net",
+    "llama", "fatbin",
 ]  # fmt: skip
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 350

@@ -256,7 +256,7 @@ def test_an_abbreviation_that_fits_two_commits_is_refused_with_both(
     digits = [commit[0] for commit in commits]
     digit = next(digit for digit in digits if digits.count(digit) > 1)
     origin = GitOrigin(url=upstream.url, commit=digit, branch="main")
-    remote = git_origin._Remote(upstream.url, lab.root)
+    remote = git_origin.Remote(upstream.url, lab.root)
     with pytest.raises(SourceMismatchError, match="commits of branch main begin with") as refusal:
         git_origin._complete(origin, remote)
     assert set(refusal.value.problems) == {one for one in commits if one[0] == digit}
@@ -363,7 +363,7 @@ def test_an_address_cannot_run_a_command(lab: Lab, tiny: dict[str, bytes], tree:
         origin = {"kind": "git", "url": url, "tag": "b1"}
         if url.startswith("-"):
             pin = GitOrigin(url=url, tag="b1")
-            remote = git_origin._Remote(pin.url, lab.root)
+            remote = git_origin.Remote(pin.url, lab.root)
             with pytest.raises(GitFailedError):
                 remote.answer()
         else:

@@ -148,8 +148,10 @@ REFUSED: list[tuple[str, bytes, str, str]] = [
     ("link", LINK, "touches what it may not", "mode 120000"),
     ("undeclared", NEW.replace(b"src/new.c", b"docs/new.c"), "touches what it may not",
      "docs/new.c: outside the declared paths"),
-    ("climbing", NEW.replace(b"b/src/new.c", b"b/../../new.c"), "does not apply", "invalid path"),
-    ("git folder", NEW.replace(b"src/new.c", b".git/config"), "does not apply", "invalid path"),
+    ("climbing", NEW.replace(b"b/src/new.c", b"b/../../new.c"), "touches what it may not",
+     "climbs out"),
+    ("git folder", NEW.replace(b"src/new.c", b".git/config"), "touches what it may not",
+     "inside .git"),
     ("existing", NEW.replace(b"src/new.c", b"src/a.c"), "does not apply", "already exists"),
 ]  # fmt: skip
 
