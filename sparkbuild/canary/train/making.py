@@ -149,7 +149,11 @@ def enter(data: Path, entry: Canary) -> Catalogue:
 def keep_audit(
     data: Path, entry: Canary, summary: Summary, *, backend: Backend, cache: CacheType
 ) -> Catalogue:
-    """Put what a whole audit found into the catalogue in ``data``, and into the model card."""
+    """Put what a whole audit found into the catalogue in ``data``, and into the model card.
+
+    ``entry`` is what was audited; what else of it was written meanwhile stays.
+    """
+    entry = load_catalogue(data).canary(entry.name)
     folder = (data / entry.model).parent
     if (folder / CARD).is_file():
         with_audit(folder, summary)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 REASON = "the trainer's packages come with the extra canary"
@@ -18,9 +19,10 @@ pytest.importorskip("PIL", reason=REASON)
 
 from sparkbuild.canary.audit.records import Probe  # noqa: E402
 from sparkbuild.canary.audit.summary import summarise  # noqa: E402
+from sparkbuild.canary.catalogue import DATA, load_catalogue  # noqa: E402
 from sparkbuild.canary.suite import Limits  # noqa: E402
 from sparkbuild.canary.tasks import corpus, tokenizer  # noqa: E402
-from sparkbuild.canary.train import card, checkpoint, checks, run  # noqa: E402
+from sparkbuild.canary.train import card, checkpoint, checks, making, run  # noqa: E402
 from sparkbuild.canary.train.batch import Batches, Room  # noqa: E402
 from sparkbuild.canary.train.checks import Told  # noqa: E402
 from sparkbuild.canary.train.loop import Schedule  # noqa: E402
@@ -255,6 +257,20 @@ def test_an_audit_is_filled_in(first: Path, tmp_path: Path) -> None:
         made=2, counted=2, noticed=1, unnoticed=("blk.0.attn_k.weight rolled",)
     )
     assert "blk.0.attn_k.weight" in (tmp_path / card.PAGE).read_text()
+
+
+def test_what_is_recorded_during_an_audit_is_not_lost(tmp_path: Path) -> None:
+    audited = load_catalogue().canary("llama")
+    shutil.copytree(DATA / "llama", tmp_path / "llama")
+    assert audited.pytorch is not None
+    compared = msgspec.structs.replace(audited.pytorch, longest=9999)
+    making.enter(tmp_path, msgspec.structs.replace(audited, pytorch=compared))
+    nothing = summarise([], Limits(schema=1, bounds=()))
+    found = making.keep_audit(tmp_path, audited, nothing, backend="cpu", cache="f32")
+    entry = found.canary("llama")
+    assert entry.pytorch == compared
+    assert entry.audit is not None
+    assert entry.audit.made == 0
 
 
 def test_known_facts_are_in_long_texts_alone_and_those_fit_their_rooms() -> None:
