@@ -114,7 +114,8 @@ class _Check:
         yield ink.headed(f"{found.variant} on {found.base}: ", f"commit {found.base_commit[:12]}")
         if found.absent:
             yield ink.headed("not in this base: ", ", ".join(found.absent), "dim")
-        yield _patches(found.patches, ink)
+        if found.patches:
+            yield _patches(found.patches, ink)
         for patch in found.patches:
             yield from _patch(patch, ink)
         yield from _values(found.values, ink)
@@ -228,7 +229,8 @@ def _end(found: Checked, ink: Ink) -> Iterator[RenderableType]:
         yield ink.headed("compiled: ", found.compiled.summary, style)
     good = sum(patch.state == "applies" for patch in found.patches)
     style = "green" if found.passed else "bold red"
-    yield ink.text(f"{good} of {len(found.patches)} patches apply exactly", style)
+    told = f"{good} of {len(found.patches)} patches apply exactly"
+    yield ink.text(told if found.patches else "this variant carries no patches", style)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def _state(those: Sequence[ServedCheck]) -> str:
         return f"failed: {', '.join(failed)}"
     without = sum(one.state == "unsupported" for one in those)
     figures = {key: value for one in those for key, value in one.figures.items()}
-    told = ", ".join(f"{key} {value:.3g}" for key, value in figures.items())
+    told = ", ".join(f"{key} {_figure(value)}" for key, value in figures.items())
     return f"unsupported: {without}" if without else f"passed{f'; {told}' if told else ''}"
 
 
@@ -197,3 +197,8 @@ def _case(one: ServedCheck) -> TestCase:
     else:
         case.system_out = text
     return case
+
+
+def _figure(value: float) -> str:
+    """Three digits, and no powers of ten where a number of units is meant."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
