@@ -76,6 +76,7 @@ def run_ops(
     suite, began = load_suite(file), time.monotonic()
     desk.live.started(_STAGE)
     program = program_for(desk.programs.server, work, recipes, desk.live)
+    desk.live.started(_STAGE)  # it may have been compiled
     session = _session(program, suite, work, desk.backend, environment or {})
     device = _DEVICES[desk.backend]
     listing = _listing(session, device)

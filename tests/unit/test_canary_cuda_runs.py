@@ -15,6 +15,7 @@ from sparkbuild.smoke.plan import load_plan, plan_file
 
 _DATA = Path(__file__).parents[1] / "data/runs"
 RUNS = json.loads((_DATA / "canaries-cuda-sm90.json").read_text(encoding="utf-8"))["runs"]
+PATCHED = json.loads((_DATA / "drafts-vision-mtp-cuda-sm90.json").read_text(encoding="utf-8"))
 SMOKE = json.loads((_DATA / "smoke-cuda-sm90.json").read_text(encoding="utf-8"))
 MARGIN = 4
 """That the median's bound leaves above what was measured; the worst's leaves six."""
@@ -61,3 +62,16 @@ def test_a_gpu_passed_the_whole_plan() -> None:
     drafts = [one for part in parts.values() for one in part["drafts"]]
     assert {one["state"] for one in drafts} == {"passed", "unsupported"}
     assert not any(part["failures"] for part in parts.values())
+
+
+@pytest.mark.parametrize(
+    "found", [one for one in PATCHED["drafts"] if not one["pictures"]],
+    ids=lambda one: f"{one['canary']} {one['head']} {one['depth']}",
+)  # fmt: skip
+def test_a_gpu_with_the_patches_drafts_within_the_bands(found: dict[str, Any]) -> None:
+    _, limits = load_suite(DATA / load_catalogue().canary(found["canary"]).suite)
+    band = next(band for band in limits.drafts if band.depth == found["depth"])
+    share = found["accepted"] / found["drafted"]
+    assert share >= band.healthy if found["head"] == "healthy" else share <= band.damaged
+    assert found["wrong"] == 0
+    assert not [seen for seen in found["log"]["seen"] if seen["severity"] == "fault"]

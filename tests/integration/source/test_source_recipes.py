@@ -16,16 +16,18 @@ REPOSITORY = Path(__file__).parent.parent.parent.parent
 RECIPES = Recipes(REPOSITORY)
 
 
-@pytest.mark.parametrize("name", ["text", "text-fork", "vision", "vision-fork"])
+@pytest.mark.parametrize("name", ["text", "text-fork", "vision", "vision-fork", "vision-mtp"])
 def test_every_recipe_is_valid(name: str) -> None:
     patchset, _ = RECIPES.patchset(name)
     assert "llama-server" in patchset.build.targets
     assert len(set(patchset.source.paths)) == len(patchset.source.paths)
 
 
-def test_text_and_vision_pin_the_same_source() -> None:
-    text, vision = (RECIPES.patchset(name)[0] for name in ("text", "vision"))
-    assert text.source == vision.source
+def test_what_is_built_of_upstream_pins_the_same_source() -> None:
+    names = ("text", "vision", "vision-mtp")
+    text, vision, drafts = (RECIPES.patchset(name)[0] for name in names)
+    assert text.source == vision.source == drafts.source
+    assert drafts.build == vision.build
     assert text.build.cmake == vision.build.cmake
     assert isinstance(vision.source.origins[0], GitOrigin)
 
