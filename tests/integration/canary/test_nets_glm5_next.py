@@ -195,16 +195,25 @@ def test_in_some_rows_of_a_training_one_sparse_attention_is_heard_and_no_other()
 
 def test_rows_are_tried_as_often_as_the_shape_says() -> None:
     torch.manual_seed(0)
-    net = Glm5Next(Shape(vocabulary=64, layers="KDKDD", width=64, linear_head=32))
+    shape = Shape(
+        vocabulary=64,
+        layers="KDKDD",
+        width=64,
+        linear_head=32,
+        alone=0.35,
+        short=0.25,
+        together=0.8,
+    )
+    net = Glm5Next(shape)
     first, one, second, *others = net._trials(4000)
     heard = torch.stack([one, *others])
     assert torch.equal(first, second), "a row's linear attention forgets everywhere"
-    assert 0.32 < first.float().mean() < 0.38
+    assert 0.22 < first.float().mean() < 0.28
     alone = heard.sum(0) == 1
     assert 0.32 < alone.float().mean() < 0.38
     assert (heard[:, alone].sum(1) > alone.sum() / 4).all(), "each is heard alone as often"
     assert ((heard.sum(0) == 3) | alone).all()
-    assert 0.09 < (alone & first).float().mean() < 0.16, "both come together, too"
+    assert 0.06 < (alone & first).float().mean() < 0.12, "both come together, too"
     net.phase(0.95)
     first, one, *_ = net._trials(4000)
     assert not first.any()
