@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sparkbuild.canary.numbers import compare, log_probabilities
-from sparkbuild.llama.answers import Chat, Completion, TokenProbabilities
+from sparkbuild.llama.answers import Chat, Completion, TokenProbabilities, hole
 
 
 def parted(before: Completion, now: Completion, *, vocabulary: int = 0) -> str:
@@ -41,15 +41,7 @@ def nmse(before: Completion, now: Completion, vocabulary: int) -> float:
 
 def holes(answer: Completion) -> str:
     """The first place without a finite log-probability; empty where there is none."""
-    if not answer.completion_probabilities:
-        return "no log-probabilities"
-    for at, entry in enumerate(answer.completion_probabilities):
-        if not entry.top_logprobs:
-            return f"no log-probabilities at position {at}"
-        for top in entry.top_logprobs:
-            if top.logprob is None or not math.isfinite(top.logprob):
-                return f"the log-probability of token {top.id} at position {at} is no number"
-    return ""
+    return hole(answer.completion_probabilities)
 
 
 def lead(answer: Completion | Chat) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -139,3 +142,16 @@ class Slot(msgspec.Struct, frozen=True):
 
     id: int
     is_processing: bool
+
+
+def hole(positions: Sequence[TokenProbabilities]) -> str:
+    """The first place without a finite log-probability; empty where there is none."""
+    if not positions:
+        return "no log-probabilities"
+    for at, entry in enumerate(positions):
+        if not entry.top_logprobs:
+            return f"no log-probabilities at position {at}"
+        for top in entry.top_logprobs:
+            if top.logprob is None or not math.isfinite(top.logprob):
+                return f"the log-probability of token {top.id} at position {at} is no number"
+    return ""

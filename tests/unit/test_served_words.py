@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sparkbuild.llama.answers import TokenProbabilities, TopLogprob
+from sparkbuild.llama.answers import TokenProbabilities, TopLogprob, hole
 from sparkbuild.model.read import read_model
 from sparkbuild.smoke import tiny
 from sparkbuild.smoke.served.load import load_suite
 from sparkbuild.smoke.served.numbers import Distance, compared, recorded
 from sparkbuild.smoke.served.speed import active, fastest, limit
 from sparkbuild.smoke.served.suite import Expected
-from sparkbuild.smoke.served.talk import Reply, Times, hole
+from sparkbuild.smoke.served.talk import Reply, Times
 from sparkbuild.smoke.served.words import judged, misread, monotony
 
 SUITE = load_suite(Path(__file__).parents[1] / "data/served/stub.toml")
@@ -87,11 +87,11 @@ def tops(token: int, values: Sequence[float | None]) -> TokenProbabilities:
 def test_what_is_no_number_is_a_hole(value: float | None) -> None:
     whole = Reply(content="", reasoning="", finish="", prompt_tokens=1, tokens=1,
                   positions=(tops(1, [-0.1, -2.0]),))  # fmt: skip
-    assert hole(whole) == ""
+    assert hole(whole.positions) == ""
     broken = Reply(content="", reasoning="", finish="", prompt_tokens=1, tokens=1,
                    positions=(tops(1, [-0.1, value]),))  # fmt: skip
-    assert "is no number" in hole(broken)
-    assert hole(reply("x")) == "no log-probabilities"
+    assert "is no number" in hole(broken.positions)
+    assert hole(reply("x").positions) == "no log-probabilities"
 
 
 class Voice:

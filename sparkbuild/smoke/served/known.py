@@ -8,11 +8,12 @@ from functools import partial
 from typing import Final
 
 from sparkbuild.files import sha256_bytes
+from sparkbuild.llama.answers import hole
 from sparkbuild.model.read import Model
 from sparkbuild.smoke.served.session import Seen, Session, at_once, seen
 from sparkbuild.smoke.served.speed import LEAST_TOKENS, active, fastest, limit
 from sparkbuild.smoke.served.suite import Expected, LongRun, Needles, Question
-from sparkbuild.smoke.served.talk import Reply, hole
+from sparkbuild.smoke.served.talk import Reply
 from sparkbuild.smoke.served.words import Wrong, judged, monotony, plain, shown, wanted
 
 ANSWERS: Final = "answers"
@@ -91,7 +92,7 @@ def long_run(session: Session, asked: LongRun) -> None:
     def run() -> Seen:
         prompt = session.talk.templated(asked.user)
         reply = session.talk.continued(RUN, prompt, count=asked.count, top=_TOP)
-        problem = hole(reply)
+        problem = hole(reply.positions)
         if problem:
             return Seen(wrong=problem, group=NOT_A_NUMBER)
         wrong = monotony(reply.content, session.suite.garble) if asked.natural else ""
@@ -126,7 +127,7 @@ def twice(session: Session) -> None:
                 session.talk.chat, one.name, one.user, system=one.system, count=one.count, top=_TOP
             )
             before, now = ask(), ask()
-            problem = hole(before) or hole(now)
+            problem = hole(before.positions) or hole(now.positions)
             if problem:
                 return Seen(wrong=problem, group=NOT_A_NUMBER)
             strict = repeats.strict

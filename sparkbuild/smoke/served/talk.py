@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -209,16 +208,3 @@ class Talk:
     def _heard(self, times: Times | None) -> None:
         if times is not None:
             self.spoken.append(times)
-
-
-def hole(reply: Reply) -> str:
-    """The first place without a finite log-probability; empty where there is none."""
-    if not reply.positions:
-        return "no log-probabilities"
-    for at, entry in enumerate(reply.positions):
-        if not entry.top_logprobs:
-            return f"no log-probabilities at position {at}"
-        for top in entry.top_logprobs:
-            if top.logprob is None or not math.isfinite(top.logprob):
-                return f"the log-probability of token {top.id} at position {at} is no number"
-    return ""
