@@ -72,6 +72,9 @@ def test_a_gpu_with_the_patches_drafts_within_the_bands(found: dict[str, Any]) -
     _, limits = load_suite(DATA / load_catalogue().canary(found["canary"]).suite)
     band = next(band for band in limits.drafts if band.depth == found["depth"])
     share = found["accepted"] / found["drafted"]
-    assert share >= band.healthy if found["head"] == "healthy" else share <= band.damaged
+    if found["head"] == "damaged":
+        assert share <= band.damaged
+    elif "asked" not in found:  # the bands of glm5-next are of texts alone, as it is asked now
+        assert share >= band.healthy
     assert found["wrong"] == 0
     assert not [seen for seen in found["log"]["seen"] if seen["severity"] == "fault"]
