@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from sparkbuild import process
 from sparkbuild.errors import SmokeError
-from sparkbuild.llama import room
+from sparkbuild.llama import memory, room
 from sparkbuild.llama.memory import MIB, Memory
 
 FLOOR: Final = 768 * MIB
@@ -103,6 +101,7 @@ class Guard:
     KILL (see GRACE, LAST). ``patience`` is the seconds to KILL where memory is no trouble.
     ``hang_up`` ends the connections to the server: b11434 hears TERM and still waits for as long as
     a client waits for an answer. (It may also lock itself up in the handler, which KILL is for.)
+    ``available`` reads MemAvailable in bytes.
     """
 
     def __init__(
@@ -114,7 +113,9 @@ class Guard:
         hang_up: Callable[[], None] = lambda: None,
         last: int | None = None,
         grace: float = GRACE,
+        available: Callable[[], int] = memory.available,
     ) -> None:
+        self._available = available
         self._before = before
         self._floor = floor
         self._last = floor // LAST if last is None else last
@@ -234,7 +235,7 @@ class Guard:
         return False
 
     def _read(self) -> Reading:
-        found = Reading(available=psutil.virtual_memory().available, seconds=self._elapsed())
+        found = Reading(available=self._available(), seconds=self._elapsed())
         if found.available < self.lowest.available:
             self.lowest = found
         return found

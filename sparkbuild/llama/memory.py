@@ -30,6 +30,11 @@ class Memory:
         return (before.available + before.owned) - (self.available + self.owned)
 
 
+def available() -> int:
+    """MemAvailable in bytes."""
+    return psutil.virtual_memory().available
+
+
 def reading() -> Memory:
     """The machine's memory now."""
     owned = 0
@@ -37,7 +42,7 @@ def reading() -> Memory:
         info = process.info["memory_info"]
         if info is not None:  # it ended meanwhile, or is not ours to see
             owned += max(0, info.rss - info.shared)
-    return Memory(available=psutil.virtual_memory().available, owned=owned)
+    return Memory(available=available(), owned=owned)
 
 
 def wait_until_back(before: Memory, *, missing: int, seconds: float) -> Memory:

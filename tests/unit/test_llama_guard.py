@@ -22,15 +22,18 @@ from sparkbuild.llama.memory import MIB, Memory, reading
 from sparkbuild.llama.room import wait_for_room
 
 MARGIN = 500 * MIB
-"""What other programs of the machine may take before a floor is reached by them."""
+"""How much an eater takes before it reaches the floor."""
 BELOW = 64 * MIB
-"""How far below the floor an eater eats; where others give memory back, it eats that too."""
+"""How far below the floor an eater eats."""
+EMPTY = Memory(available=8 << 30, owned=0)
+"""A machine on which nobody else runs, before anything was started. What other programs of the real
+one take or give back in a second is no matter of the guard's patience."""
 ALWAYS = 1 << 60
 """A floor that no machine is above."""
 EATER = textwrap.dedent("""
     import signal, sys, time
     import psutil
-    how, down_to = sys.argv[1], int(sys.argv[2])
+    how, down_to, empty = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     held = []
     eating = True
     def let_go(*_):
@@ -41,9 +44,13 @@ EATER = textwrap.dedent("""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if how == "lets go":
         signal.signal(signal.SIGTERM, let_go)
+    def available():
+        if empty:
+            return empty - psutil.Process().memory_info().rss
+        return psutil.virtual_memory().available
     print("ready", flush=True)
     while True:
-        if eating and psutil.virtual_memory().available > down_to:
+        if eating and available() > down_to:
             held.append(b"x" * (16 << 20))
         time.sleep(0.01)
 """)
@@ -64,8 +71,14 @@ def _alone(children: Callable[[], list[psutil.Process]]) -> Iterator[None]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    def begin(how: str, floor: int = ALWAYS, *, through: tuple[str, ...] = ()) -> process.Child:
-        argv = [*through, sys.executable, "-c", EATER, how, str(floor - BELOW)]
+    def begin(
+        how: str,
+        floor: int = ALWAYS,
+        *,
+        empty: int = EMPTY.available,
+        through: tuple[str, ...] = (),
+    ) -> process.Child:
+        argv = [*through, sys.executable, "-c", EATER, how, str(floor - BELOW), str(empty)]
         child = process.start(argv, log=tmp_path / "log", env=process.environment())
         until(lambda: "ready" in (tmp_path / "log").read_text().splitlines())
         return child
@@ -99,15 +112,29 @@ def whole(guard: Guard) -> Strike:
     return strike
 
 
-def just_below(before: Memory, margin: int = MARGIN) -> int:
-    return before.available - margin
+def available(children: Callable[[], list[psutil.Process]]) -> Callable[[], int]:
+    """MemAvailable of the machine on which nobody else runs: real bytes of real processes."""
+
+    def read() -> int:
+        held = 0
+        for one in children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                held += one.memory_info().rss
+        return EMPTY.available - held
+
+    return read
+
+
+@pytest.fixture
+def alone(children: Callable[[], list[psutil.Process]]) -> Callable[[], int]:
+    return available(children)
 
 
 def test_a_server_that_eats_too_much_gets_term_and_the_numbers_are_kept(start: Start) -> None:
-    before = reading()
-    floor = just_below(before)
+    before = reading()  # of the real machine
+    floor = before.available - MARGIN
     guard = Guard(before, floor=floor, patience=60)
-    child = guard.launch(lambda: start("polite", floor))
+    child = guard.launch(lambda: start("polite", floor, empty=0))
     strike = whole(guard)
     assert child.returncode == -signal.SIGTERM
     assert guard.poll() is None, "the strike is the reason, not a status"
@@ -125,10 +152,9 @@ def test_a_server_that_eats_too_much_gets_term_and_the_numbers_are_kept(start: S
     )
 
 
-def test_kill_follows_where_term_is_not_heard(start: Start) -> None:
-    before = reading()
-    floor = just_below(before)
-    guard = Guard(before, floor=floor, patience=math.inf, last=0, grace=0.3)
+def test_kill_follows_where_term_is_not_heard(start: Start, alone: Callable[[], int]) -> None:
+    floor = EMPTY.available - MARGIN
+    guard = Guard(EMPTY, floor=floor, patience=math.inf, last=0, grace=0.3, available=alone)
     child = guard.launch(lambda: start("deaf", floor))
     strike = whole(guard)
     assert child.returncode == -signal.SIGKILL
@@ -137,29 +163,32 @@ def test_kill_follows_where_term_is_not_heard(start: Start) -> None:
     assert strike.kill > 0
 
 
-def test_below_the_last_line_kill_does_not_wait_for_the_grace(start: Start) -> None:
-    before = reading()
-    floor = just_below(before)
-    guard = Guard(before, floor=floor, patience=math.inf, last=floor, grace=math.inf)
+def test_below_the_last_line_kill_does_not_wait_for_the_grace(
+    start: Start, alone: Callable[[], int]
+) -> None:
+    floor = EMPTY.available - MARGIN
+    guard = Guard(
+        EMPTY, floor=floor, patience=math.inf, last=floor, grace=math.inf, available=alone
+    )
     child = guard.launch(lambda: start("deaf", floor))
     assert not whole(guard).gentle
     assert child.returncode == -signal.SIGKILL
 
 
-def test_a_server_that_lets_go_of_its_memory_gets_its_own_patience(start: Start) -> None:
-    before = reading()
-    floor = just_below(before, 2 * MARGIN)
-    guard = Guard(before, floor=floor, patience=3.0, last=0, grace=1.0)
+def test_a_server_that_lets_go_of_its_memory_gets_its_own_patience(
+    start: Start, alone: Callable[[], int]
+) -> None:
+    floor = EMPTY.available - 2 * MARGIN
+    guard = Guard(EMPTY, floor=floor, patience=3.0, last=0, grace=1.0, available=alone)
     guard.launch(lambda: start("lets go", floor))
     strike = whole(guard)
     assert not strike.gentle
     assert strike.term > 3.0
 
 
-def test_the_whole_session_is_ended(start: Start) -> None:
-    before = reading()
-    floor = just_below(before)
-    guard = Guard(before, floor=floor, patience=60)
+def test_the_whole_session_is_ended(start: Start, alone: Callable[[], int]) -> None:
+    floor = EMPTY.available - MARGIN
+    guard = Guard(EMPTY, floor=floor, patience=60, available=alone)
     shell = ("/bin/sh", "-c", '"$@" & wait', "sh")
     child = guard.launch(lambda: start("polite", floor, through=shell))
     below = psutil.Process(child.pid).children()
