@@ -14,8 +14,8 @@ _IGNORED: Final = re.compile(
 )
 _CONTROL: Final = re.compile(r"(?:else\b|do\b|try\b|(?:if|for|while|switch|catch)\b)")
 _TYPE: Final = re.compile(r"(?:typedef )?(?:template ?<.*> ?)?(?:struct|class|union|enum)\b")
-_INITIALISERS: Final = re.compile(r"\) ?(?:noexcept ?)?: ?(?!:)[^?]*$")
-"""What a constructor has between its parameters and its body."""
+_INITIALISERS: Final = re.compile(r"\) ?(?:noexcept ?)?: ?(?!:)(?=[^?]*$)")
+"""Where begins what a constructor has between its parameters and its body."""
 
 _MEMBER: Final = re.compile(r"\) ?(?:noexcept ?)?: ?(?!:)[^?]*[\w>]$")
 """The same, up to a member that is initialised in braces."""
@@ -88,8 +88,17 @@ def _scope(head: str) -> str:
     if "(" in plain and ")" in plain:
         if plain.endswith(("=", ",", "(")):
             return ""
-        return _INITIALISERS.sub(")", plain)
+        return _without_initialisers(plain)
     return plain.partition(" : ")[0] if _TYPE.match(plain) else ""
+
+
+def _without_initialisers(head: str) -> str:
+    """A head up to its parameters: a colon inside of other parentheses is of a ``? :``."""
+    for match in _INITIALISERS.finditer(head):
+        before = head[: match.start() + 1]
+        if before.count("(") == before.count(")"):
+            return before
+    return head
 
 
 def one_line(text: str) -> str:

@@ -110,3 +110,9 @@ def test_other_languages_have_no_functions_that_we_know() -> None:
 def test_unbalanced_text_ends_in_no_error() -> None:
     for text in (b"}}}}", b"{{{{", b"#endif\n#else\n", b'"' * 9, b"'{"):
         chains(split(text), [0, 1], "cpp")
+
+
+def test_a_choice_in_an_attribute_is_no_initialiser() -> None:
+    head = "__global__ void __launch_bounds__((size() < n ? size() : n) * 4, 2) kernel(float * x)"
+    text = f"{head} {{\n    x[0] = 1;\n}}\n".encode()
+    assert chains(text.splitlines(keepends=True), [1], "cpp")[1] == (head,)
