@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_canaries import bench_canary, bench_smoke
+from bench_qualify import bench_qualify
 from bench_toolkits import bench_identity, bench_install, bench_refusal
 
 from sparkbuild.build.model import Configuration
@@ -107,11 +108,14 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="help, noop, build, install, identity, refusal, canary, smoke; default: all "
-        "but the last two",
+        help="help, noop, build, install, identity, refusal, canary, smoke, qualify; default: "
+        "all but the last three",
     )
     parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
-    parser.add_argument("--root", type=Path, help="for identity, refusal: a toolkit that is there")
+    parser.add_argument(
+        "--root", type=Path, help="for identity, refusal, qualify: a toolkit that is there"
+    )
+    parser.add_argument("--bad-root", type=Path, help="for qualify: one that miscompiles")
     parser.add_argument("--build", type=Path, help="for canary, smoke: the folder of llama-server")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
@@ -127,6 +131,7 @@ def main() -> None:
         "refusal": lambda: bench_refusal(work, options.root),
         "canary": lambda: bench_canary(work, options.build),
         "smoke": lambda: bench_smoke(work, options.build),
+        "qualify": lambda: bench_qualify(work, options.root, options.bad_root),
     }
     figures = {name: benches[name]() for name in todo}
     target = options.write or Path(f"bench-{int(time.time())}.json")

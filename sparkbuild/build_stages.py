@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sparkbuild.build.model import Binaries, BinaryFacts, Configuration
+from sparkbuild.errors import ConfigureError
 from sparkbuild.files import DigestCache, digest_of
 from sparkbuild.job import Held, Job, Known
 from sparkbuild.package.model import Wheel
+from sparkbuild.qualify.model import Compiler, Qualification
 from sparkbuild.smoke.model import SmokeReport
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.stages import Outcome, paths
@@ -24,14 +26,24 @@ if TYPE_CHECKING:
 _CMAKE: Final = "CMAKE_COMMAND:INTERNAL="
 
 
-def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -> Configuration:
-    """Stage 5: CMake in a fresh directory, its facts enforced."""
+def configure_stage(
+    job: Job,
+    held: Held,
+    toolkit: Toolkit,
+    tree: PatchedTree,
+    judged: Qualification | None = None,
+) -> Configuration:
+    """Stage 5: CMake in a fresh directory, its facts enforced.
+
+    ``judged`` is the qualification: the flags that it judged are those that the build has, or the
+    build is refused.
+    """
     place = held.place
 
     def action() -> Configuration:
         from sparkbuild.build.configure import configure
 
-        return configure(
+        configuration = configure(
             job.patchset,
             toolkit,
             tree,
@@ -40,6 +52,9 @@ def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -
             log=place.log("configure"),
             progress=job.runner.observer.progress,
         )
+        if judged and judged.compiler:
+            _refuse_other_flags(judged.compiler, configuration, place.log("configure"))
+        return configuration
 
     def describe(configuration: Configuration) -> Outcome:
         found = ", ".join(f"{c.language} {c.identification}" for c in configuration.compilers)
@@ -59,8 +74,26 @@ def configure_stage(job: Job, held: Held, toolkit: Toolkit, tree: PatchedTree) -
         Configuration,
         action,
         describe,
-        inputs={"key": held.key},
+        inputs={
+            "key": held.key,
+            # What was configured before its flags were read is configured again.
+            **({"flags": " ".join(judged.compiler.flags)} if judged and judged.compiler else {}),
+        },
     )
+
+
+def _refuse_other_flags(judged: Compiler, configuration: Configuration, log: Path) -> None:
+    """Code made with other flags is code that nobody judged. Raises ConfigureError."""
+    from sparkbuild.qualify.flags import differences
+
+    found = differences(judged.flags, configuration.cuda_flags)
+    if found:
+        raise ConfigureError(
+            "the compiler was judged with other flags than the build would use",
+            problems=found,
+            evidence=[log],
+            next_step="report this: sparkbuild has to foretell the flags of these options",
+        )
 
 
 def cmake_is_gone(cache: Path) -> bool:

@@ -18,6 +18,7 @@ from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.model_commands import inspect_command
 from sparkbuild.patch_commands import patch_group
+from sparkbuild.qualify_commands import qualify_command
 from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
 
@@ -201,6 +202,7 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
     answer(facts, as_json=as_json, out=console(stderr=as_json))
 
 
+toolkit_group.add_command(qualify_command)
 cli.add_command(toolkit_group)
 cli.add_command(canary_group)
 cli.add_command(inspect_command)

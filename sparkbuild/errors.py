@@ -175,6 +175,20 @@ class ModelError(SparkbuildError):
     title = "model"
 
 
+class QualificationIncompleteError(SparkbuildError):
+    """Nothing was wrong in what a compiler emits, and something of it could not be judged."""
+
+    exit_code = 21
+    title = "qualification incomplete"
+
+
+class TrustError(SparkbuildError):
+    """A wheel, or what lies beside it, is not what a trusted key signed or a policy asks for."""
+
+    exit_code = 22
+    title = "not trusted"
+
+
 class InternalError(SparkbuildError):
     """A defect of sparkbuild itself."""
 

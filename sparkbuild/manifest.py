@@ -98,7 +98,8 @@ class PatchEntry(_Table, frozen=True):
 
     ``needs`` are files of patches before it. Each of ``proof`` is the id of a pytest test (it holds
     a ``::``) or a program beside the manifest; a build is proved by it, see ``patch drop-check``.
-    With ``remote`` the file is made from a commit, and only its name stands here.
+    With ``remote`` the file is made from a commit, and only its name stands here. ``lifts`` are ids
+    of advisories that it works around: such a toolkit is then taken if qualification is right.
     """
 
     file: RelativePath
@@ -106,6 +107,7 @@ class PatchEntry(_Table, frozen=True):
     reason: str
     needs: tuple[RelativePath, ...] = ()
     proof: tuple[str, ...] = ()
+    lifts: tuple[str, ...] = ()
     remote: RemotePatch | None = None
 
 
@@ -139,6 +141,11 @@ class Patchset(_Table, frozen=True):
     smoke: SmokeSection
     patches: tuple[PatchEntry, ...] = ()
     patched: PatchedSection | None = None
+
+    @property
+    def lifts(self) -> tuple[str, ...]:
+        """Ids of advisories that some patch works around, each once."""
+        return tuple(dict.fromkeys(name for patch in self.patches for name in patch.lifts))
 
 
 class CudaSection(_Table, frozen=True):

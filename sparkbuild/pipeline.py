@@ -22,13 +22,13 @@ def run_stages(job: Job, known: Known) -> None:
     known.accepted = toolkit.accepted
     source = source_stage(job)
     tree = patches_stage(job, source)
-    qualify_stage(job, toolkit, tree)
+    judged = qualify_stage(job, toolkit, tree)
     tools = with_cache(find_tools(), job.cache, toolkit)
     known.key = build_key(job.patchset, toolkit, tree, tools=tools)
     place = job.work.build(job.patchset.name, toolkit.toolchain, known.key)
     with exclusive(place.lock, what=f"build {known.key[:12]}") as lock:
         held = Held(place=place, key=known.key, tools=tools, lock=lock)
-        configuration = configure_stage(job, held, toolkit, tree)
+        configuration = configure_stage(job, held, toolkit, tree, judged)
         binaries = build_stage(job, held, configuration)
         facts = inspect_stage(job, place, binaries, toolkit, tree)
         known.smoke = smoke_stage(job, place, binaries, facts, toolkit, tree, known)

@@ -65,7 +65,7 @@ def show(
     known = _recipes(recipes)
     book = read_book(known)
     asked = plain_architectures(architectures)
-    found = _identities(name, known, book, _workspace(work), asked)
+    found = identities(name, known, book, _workspace(work), asked)
     if as_json:
         from msgspec import to_builtins
 
@@ -133,6 +133,11 @@ def list_toolkits(recipes: Path | None, work: Path | None, as_json: bool) -> Non
     metavar="DIR",
     help="The root to make. Default: below the work folder, where --toolkit RELEASE finds it.",
 )
+@click.option(
+    "--compilers",
+    is_flag=True,
+    help="Leave out cuBLAS, four fifths of a release: enough for `toolkit qualify`.",
+)
 @RECIPES
 @WORK
 @JSON
@@ -140,6 +145,7 @@ def install(
     name: str,
     platform_name: str | None,
     into: Path | None,
+    compilers: bool,
     recipes: Path | None,
     work: Path | None,
     as_json: bool,
@@ -162,7 +168,8 @@ def install(
     workspace = _workspace(work)
     workspace.prepare()
     platform = cast("Platform", platform_name or current_platform())
-    root = into.absolute() if into else default_root(workspace.toolkits, toolchain.name, platform)
+    folder = f"{toolchain.name}.compilers" if compilers else toolchain.name
+    root = into.absolute() if into else default_root(workspace.toolkits, folder, platform)
     screen = console(stderr=as_json)
     with Live(screen) as live:
         live.started(f"toolkit {toolchain.name}")
@@ -174,6 +181,7 @@ def install(
             root=root,
             downloads=workspace.downloads,
             progress=live.progress,
+            compilers=compilers,
         )
         live.progress(0, 0, "reading every part")
         identity = identity_of(Path(made.root), book, DigestCache(workspace.digests))
@@ -309,9 +317,10 @@ def _discovered(book: Book, workspace: Workspace) -> Sequence[Listed]:
     return [Listed(identity=root.identity, where=root.where) for root in found]
 
 
-def _identities(
+def identities(
     name: str, recipes: Recipes, book: Book, workspace: Workspace, architectures: tuple[str, ...]
 ) -> list[Identity]:
+    """The roots that a folder or a release means. Raises UnknownNameError where there is none."""
     from sparkbuild.errors import UnknownNameError
     from sparkbuild.files import DigestCache
     from sparkbuild.toolkit.identity.identify import identity_of

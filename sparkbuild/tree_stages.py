@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sparkbuild.errors import ToolkitMiscompilesError
 from sparkbuild.files import DigestCache, sha256_file
 from sparkbuild.job import Job
 from sparkbuild.qualify.model import Qualification
@@ -25,6 +26,7 @@ def toolkit_stage(job: Job) -> Toolkit:
             book=job.book,
             provisioned=job.work.toolkits,
             accepted=job.accept,
+            lifted=job.patchset.lifts,
         )
         if toolkit.kind == "cuda":
             from sparkbuild.toolkit.trial.trial import try_toolkit
@@ -39,7 +41,13 @@ def toolkit_stage(job: Job) -> Toolkit:
         archs = f", {' '.join(toolkit.architectures)}" if toolkit.architectures else ""
         return Outcome(
             summary=f"{cuda}{archs}, host compiler {toolkit.host.identification}",
-            notes=toolkit.notes,
+            notes=(
+                *toolkit.notes,
+                *(
+                    f"{one.id}: a patch works around it, if qualification is right"
+                    for one in toolkit.lifted
+                ),
+            ),
             evidence=tuple(logs),
         )
 
@@ -89,19 +97,89 @@ def patches_stage(job: Job, source: SourceTree) -> PatchedTree:
 
 
 def qualify_stage(job: Job, toolkit: Toolkit, tree: PatchedTree) -> Qualification:
-    """Stage 4: whether the compiler was tried on these sources; not yet for CUDA, and said so."""
-    if toolkit.kind == "cpu":
-        found = Qualification(verdict="not applicable", reason="no CUDA compiler takes part")
-    else:
-        found = Qualification(verdict="not tried", reason="no probe kernels exist yet")
+    """Stage 4: the compiler's code for these very sources, executed and compared."""
 
-    def describe(qualification: Qualification) -> Outcome:
-        notes = () if toolkit.kind == "cpu" else (f"the compiler was not tried: {found.reason}",)
-        return Outcome(summary=found.reason, notes=notes, state=qualification.verdict)
+    def action() -> Qualification:
+        if toolkit.kind != "cuda":
+            return Qualification(verdict="not applicable", reason="no CUDA compiler takes part")
+        from sparkbuild.qualify.verdict import merged, refusal
+        from sparkbuild.qualify_work import qualify, subject_of
+
+        folder = job.work.qualifications
+        found = merged(
+            [
+                qualify(
+                    subject_of(toolkit, job.patchset, tree, target),
+                    folder=folder,
+                    live=job.runner.observer,
+                    at_once=job.jobs,
+                )
+                for target in toolkit.architectures
+            ]
+        )
+        if found.verdict == "wrong" and not _excused(job, toolkit, found):
+            raise refusal(found, _records(job, found))
+        if toolkit.lifted:
+            _refuse_unproven(job, toolkit, found)
+        return found
+
+    def describe(found: Qualification) -> Outcome:
+        notes = []
+        if found.verdict in {"wrong", "incomplete"}:
+            notes.append(f"{found.verdict}: {found.reason}")
+        if found.uncovered:
+            notes.append(f"no probe is there for: {', '.join(found.uncovered)}")
+        known = " (known from before)" if found.cached else ""
+        return Outcome(
+            summary=f"{found.reason}{known}",
+            notes=tuple(notes),
+            evidence=_records(job, found),
+            state="not applicable" if found.verdict == "not applicable" else "done",
+        )
 
     return job.runner.always(
         "qualify",
-        lambda: found,
+        action,
         describe,
         inputs={"toolkit": toolkit.identity, "tree": tree.commit},
     )
+
+
+def _records(job: Job, found: Qualification) -> tuple[Path, ...]:
+    return tuple(job.work.qualifications / f"{key[:16]}.json" for key in found.key.split())
+
+
+def _refuse_unproven(job: Job, toolkit: Toolkit, found: Qualification) -> None:
+    """A compiler that is known to be bad is taken only where the work-around was executed.
+
+    Raises ToolkitMiscompilesError where a struck tensor type has no right probe, or a wrong one.
+    """
+    right = {name for probe in found.probes if probe.outcome == "right" for name in probe.types}
+    open_ones = {name for probe in found.probes if probe.outcome != "right" for name in probe.types}
+    lifted = {one.id for one in toolkit.lifted}
+    problems = [
+        f"{advisory.id}: {name} was not shown to be right"
+        for advisory in job.book.known_bad.advisory
+        if advisory.id in lifted
+        for name in advisory.tensor_types
+        if name not in right or name in open_ones
+    ]
+    if problems:
+        raise ToolkitMiscompilesError(
+            f"{toolkit.toolchain} is known to be bad, and its work-around could not be shown",
+            problems=problems,
+            evidence=_records(job, found),
+            next_step="choose another release: `sparkbuild toolkit list`",
+        )
+
+
+def _excused(job: Job, toolkit: Toolkit, found: Qualification) -> bool:
+    """Whether all that is wrong are tensor types that the user took upon himself."""
+    accepted = {one.id for one in toolkit.accepted}
+    types = {
+        name
+        for advisory in job.book.known_bad.advisory
+        if advisory.id in accepted
+        for name in advisory.tensor_types
+    }
+    return all(probe.types and set(probe.types) <= types for probe in found.wrong)

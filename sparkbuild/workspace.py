@@ -57,6 +57,11 @@ class Workspace:
         """Derived forms, logs and audits of canaries, by canary."""
         return self.root / "canaries"
 
+    @property
+    def qualifications(self) -> Path:
+        """Probe kernels, their PTX and the verdicts on compilers, by what they depend on."""
+        return self.root / "qualify"
+
     def patches(self, variant: str) -> Path:
         """The folder in which a variant's patches are built and proved one without another."""
         return self.root / "patches" / _plain(variant)

@@ -73,6 +73,7 @@ def configure(
         compilers=_compilers(prose, reply),
         cuda_toolkit_version=prose.toolkit_version,
         cuda_architectures=_architectures(patchset, reply),
+        cuda_flags=reply.cuda_flags(patchset.build.targets),
         openssl=openssl,
         artifacts=reply.artifacts(patchset.build.targets),
         warnings=(*enforce.remaining_warnings(prose), *_uncached(tools)),

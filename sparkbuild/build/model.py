@@ -35,6 +35,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """From ``Found CUDAToolkit``."""
     cuda_architectures: tuple[str, ...]
     """Effective ones (``121a``), from the compile fragments, never from the cache."""
+    cuda_flags: tuple[str, ...] = ()
+    """Every piece of the CUDA targets' compile commands, defines with their ``-D``."""
     openssl: str
     """``off``, or the version that CMake found."""
     artifacts: tuple[Artifact, ...]

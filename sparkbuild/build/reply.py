@@ -99,8 +99,13 @@ class _Fragment(msgspec.Struct, frozen=True):
     fragment: str
 
 
+class _Define(msgspec.Struct, frozen=True):
+    define: str
+
+
 class _CompileGroup(msgspec.Struct, frozen=True, rename="camel"):
     language: str
+    defines: tuple[_Define, ...] = ()
     compile_command_fragments: tuple[_Fragment, ...] = ()
     includes: tuple[_Path, ...] = ()
 
@@ -180,6 +185,19 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             for item in target.link.command_fragments
             for word in shlex.split(item.fragment)
             if word.startswith("/")
+        )
+
+    def cuda_flags(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Pieces of the compile commands of CUDA targets, in order, defines with their ``-D``."""
+        return tuple(
+            word
+            for target in self.closure(names)
+            for group in target.compile_groups
+            if group.language == "CUDA"
+            for word in (
+                *(f"-D{one.define}" for one in group.defines),
+                *(piece.fragment for piece in group.compile_command_fragments),
+            )
         )
 
     def cuda_code(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:

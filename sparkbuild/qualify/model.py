@@ -2,13 +2,130 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 import msgspec
 
+SCHEMA = 1
+
+Outcome = Literal["right", "wrong", "unsupported", "not compiled"]
+"""Of a probe. ``unsupported``: the executor lacks an instruction; never counted as right."""
+
+Verdict = Literal["right", "wrong", "incomplete", "not applicable", "not tried"]
+"""``incomplete``: nothing was wrong, and not every probe could be judged."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in the code: lines count from 1; ``source`` is ``vecdotq.cuh:812 in vec_dot_...``."""
+
+    ptx_line: int | None = None
+    instruction: str = ""
+    source: str = ""
+
+
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing that a probe's kernel did wrong, and how much of its output is wrong."""
+
+    case: str
+    kind: str
+    """``value``, or what ended the execution: ``out of bounds``, ``race``, ``deadlock`` ..."""
+    text: str
+    where: Place = Place()
+    buffer: str = ""
+    index: tuple[int, ...] = ()
+    expected: float | None = None
+    found: float | None = None
+    bound: float | None = None
+    wrong: int = 0
+    """Elements outside of their bounds, in this case ..."""
+    compared: int = 0
+    """... out of so many."""
+    nmse: float | None = None
+    """Normalised squared error over the compared elements of the buffer."""
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one probe showed."""
+
+    name: str
+    unit: str
+    kind: str
+    outcome: Outcome
+    types: tuple[str, ...] = ()
+    mistake: Mistake | None = None
+    reason: str = ""
+    """Why it could not be judged, with the instruction's name."""
+    cases: int = 0
+    compared: int = 0
+    """Elements that were compared with what is right."""
+    lane_steps: int = 0
+    seconds: float = 0.0
+    margin: float | None = None
+    """The largest difference as a part of its bound, where it is right: 1.0 is at the bound."""
+    worst: str = ""
+    """Which case that was."""
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of probe kernels as it was compiled."""
+
+    name: str
+    compiled: bool
+    seconds: float
+    ptx_sha256: str = ""
+    ptx: str = ""
+    """Where the PTX lies."""
+    log: str = ""
+    error: str = ""
+
+
+class FileCoverage(msgspec.Struct, frozen=True, kw_only=True):
+    """Which device functions of one source file were executed."""
+
+    file: str
+    executed: tuple[str, ...]
+    missed: tuple[str, ...]
+
+
+class Compiler(msgspec.Struct, frozen=True, kw_only=True):
+    """What was judged: the release, who wrote the PTX, for which target, from which source."""
+
+    toolkit: str
+    cicc: str
+    platform: str
+    architecture: str
+    flags: tuple[str, ...]
+    tree: str
+    executor: Literal["cpu", "gpu"] = "cpu"
+    device: str = ""
+
 
 class Qualification(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the compiler was tried on these sources, and how far."""
+    """Whether the compiler was tried on these sources, how far, and what came out."""
 
-    verdict: Literal["not applicable", "not tried"]
+    verdict: Verdict
     reason: str
+    compiler: Compiler | None = None
+    probes: tuple[Probed, ...] = ()
+    units: tuple[Unit, ...] = ()
+    coverage: tuple[FileCoverage, ...] = ()
+    uncovered: tuple[str, ...] = ()
+    """What no probe is there for: tensor types, files."""
+    seconds: float = 0.0
+    cached: bool = False
+    key: str = ""
+
+    def counts(self) -> Counter[str]:
+        """How many probes came out how."""
+        return Counter(probe.outcome for probe in self.probes)
+
+    @property
+    def wrong(self) -> tuple[Probed, ...]:
+        """Probes whose code is wrong."""
+        return tuple(probe for probe in self.probes if probe.outcome == "wrong")
+
+    @property
+    def broken_types(self) -> tuple[str, ...]:
+        """Tensor types that wrong code would break, sorted."""
+        return tuple(sorted({name for probe in self.wrong for name in probe.types}))

@@ -139,6 +139,8 @@ class Toolkit(msgspec.Struct, frozen=True, kw_only=True):
     """What must be said even though nothing was refused."""
     accepted: tuple[Accepted, ...] = ()
     """Advisories that match this toolkit and that the user accepted."""
+    lifted: tuple[Accepted, ...] = ()
+    """Advisories that match and that a patch works around: qualification has to show it."""
 
     @property
     def identity(self) -> str:

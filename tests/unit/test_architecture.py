@@ -14,10 +14,10 @@ BASE = {
 ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
 ABOVE = ["stages", "canary_desk", "canary_drafting", "canary_work", "canary_answers",
          "smoke_before", "smoke_pool", "smoke_work", "smoke_served", "smoke_ops_program",
-         "smoke_ops", "smoke_make", "job", "tree_stages",
+         "smoke_ops", "smoke_make", "job", "qualify_work", "tree_stages",
          "build_stages", "pipeline", "run", "live", "console", "toolkit_commands",
          "canary_commands", "canary_maker_commands", "model_commands", "smoke_ops_commands",
-         "smoke_served_commands", "smoke_commands",
+         "smoke_served_commands", "smoke_commands", "qualify_commands",
          "patch_build", "patch_proof", "patch_work", "patch_refresh", "patch_commands", "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [

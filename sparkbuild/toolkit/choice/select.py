@@ -106,7 +106,7 @@ def _plain(name: str) -> bool:
     return _ARCHITECTURE.fullmatch(name) is not None
 
 
-def settle(
+def settle(  # noqa: PLR0913 - one argument for each thing that decides
     choice: Choice,
     architectures: tuple[str, ...],
     digests: DigestCache,
@@ -114,13 +114,15 @@ def settle(
     book: Book,
     provisioned: Path,
     accepted: tuple[str, ...] = (),
+    lifted: tuple[str, ...] = (),
     env: Mapping[str, str] = os.environ,
     system: System | None = None,
 ) -> Toolkit:
     """One root for the chosen toolchain, whole and not known to be bad, or a refusal.
 
     ``architectures`` replaces the toolchain's own (``121a``) where not empty. ``provisioned`` is
-    ``Workspace.toolkits``, ``accepted`` are ids of advisories that the user takes upon himself.
+    ``Workspace.toolkits``, ``accepted`` are ids of advisories that the user takes upon himself,
+    ``lifted`` those that patches work around; one that strikes nothing here says nothing.
     Where no root was named, those of this machine with that exact nvcc are looked at, in the order
     of ``places``; bytes decide, never the order. Raises UsageError, HostError,
     ToolkitMismatchError, ToolkitMiscompilesError.
@@ -137,7 +139,9 @@ def settle(
     else:
         there = places(provisioned=provisioned, env=env, system=system or THIS_MACHINE)
     targets = architectures or toolchain.cuda.architectures
-    return settle_cuda(toolchain, there, targets, digests, book=book, accepted=accepted)
+    return settle_cuda(
+        toolchain, there, targets, digests, book=book, accepted=accepted, lifted=lifted
+    )
 
 
 def _cpu(

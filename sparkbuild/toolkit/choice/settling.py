@@ -26,12 +26,13 @@ def settle_cuda(
     *,
     book: Book,
     accepted: tuple[str, ...],
+    lifted: tuple[str, ...] = (),
 ) -> Toolkit:
     """See ``select.settle``; ``there`` are the places to look at, in order of preference."""
     refuse_unknown(accepted, book)
     right, elsewhere = _by_nvcc(toolchain, there, digests)
     candidates = [
-        weigh(found, book, architectures, accepted)
+        weigh(found, book, architectures, (*accepted, *lifted))
         for found in identified(right, book, digests, architectures)
     ]
     taken, notes = take(
@@ -49,9 +50,14 @@ def settle_cuda(
         parts=identity.parts,
         architectures=architectures,
         options=toolchain.options(),
-        notes=(*notes, *identity.notes, *warnings(taken, accepted)),
+        notes=(*notes, *identity.notes, *warnings(taken, (*accepted, *lifted))),
         accepted=tuple(
             Accepted(id=name, effect=matched[name].effect) for name in dict.fromkeys(accepted)
+        ),
+        lifted=tuple(
+            Accepted(id=name, effect=matched[name].effect)
+            for name in dict.fromkeys(lifted)
+            if name in matched and name not in accepted
         ),
     )
 

@@ -15,7 +15,7 @@ from sparkbuild.files import digest_of, disk_full_refused, exclusive, fsync_dire
 from sparkbuild.manifest import unknown_name
 from sparkbuild.toolkit.book import Book
 from sparkbuild.toolkit.lock import LockedPlatform, Platform
-from sparkbuild.toolkit.parts import canonical, part_digests
+from sparkbuild.toolkit.parts import SPECS, canonical, part_digests
 from sparkbuild.toolkit.provision import tree
 from sparkbuild.toolkit.provision.stub import can_make_stub, make_stub
 from sparkbuild.toolkit.provision.tree import STUB, Installed, TreeFile, beside
@@ -54,19 +54,35 @@ def install(
     root: Path,
     downloads: Path,
     progress: Progress,
+    compilers: bool = False,
 ) -> Provisioned:
     """Make ``root`` from a toolchain's locked wheels for ``platform``, unless it is there.
 
     Wheels are kept in ``downloads`` by digest, shared between releases; with all of them there no
-    network is needed. ``progress`` gets bytes done, bytes in all and what is done. An older root
-    stays until the new one is complete. Raises ToolkitMismatchError where the release cannot be
-    made from wheels or a wheel is not what the lock says, SourceUnavailableError, ArchiveError,
-    DiskFullError, BusyError, and UsageError where ``root`` is a folder of somebody else's.
+    network is needed. ``compilers`` leaves out the libraries of products, which are four fifths of
+    a release: enough to qualify it, too little to build with. ``progress`` gets bytes done, bytes
+    in all and what is done. An older root stays until the new one is complete. Raises
+    ToolkitMismatchError where the release cannot be made from wheels or a wheel is not what the
+    lock says, SourceUnavailableError, ArchiveError, DiskFullError, BusyError, and UsageError where
+    ``root`` is a folder of somebody else's.
     """
     locked = _locked(book, toolchain, platform)
+    if compilers:
+        locked = compilers_of(locked)
     job = _Job(toolchain, platform, locked, root, downloads, progress)
     with exclusive(beside(root, "lock"), what=f"the toolkit {root}"):
         return job.run()
+
+
+def compilers_of(locked: LockedPlatform) -> LockedPlatform:
+    """A lock without cuBLAS: the wheels and parts that device code is compiled with."""
+    left_out = {spec.name for spec in SPECS if spec.group == "cublas"}
+    projects = {f"nvidia-{spec.project}" for spec in SPECS if spec.name in left_out}
+    return msgspec.structs.replace(
+        locked,
+        wheels=tuple(w for w in locked.wheels if not w.project.startswith(tuple(projects))),
+        parts={name: part for name, part in locked.parts.items() if name not in left_out},
+    )
 
 
 class _Job:

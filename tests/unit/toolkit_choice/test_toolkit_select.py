@@ -46,10 +46,13 @@ def settled(
 ) -> Settle:
     """``settle`` for what a user asks, on the small machine."""
 
-    def run(asked: str, *architectures: str, accepted: tuple[str, ...] = ()) -> Toolkit:
+    def run(
+        asked: str, *architectures: str, accepted: tuple[str, ...] = (), lifted: Any = ()
+    ) -> Toolkit:
         return settle(
             choose(recipes, asked), architectures, digests, book=book,
-            provisioned=tmp_path / "toolkits", accepted=accepted, env=env, system=system,
+            provisioned=tmp_path / "toolkits", accepted=accepted, lifted=lifted, env=env,
+            system=system,
         )  # fmt: skip
 
     return run
@@ -263,6 +266,26 @@ def test_accepted_it_is_taken_and_marked(settled: Settle, roots: Roots, system: 
     roots.make(system.local / "cuda-13.2", "13.2.51")
     toolkit = settled("13.2.0", accepted=("wrong-code", "wrong-code"))
     assert toolkit.accepted == (Accepted(id="wrong-code", effect="drops a mask"),)
+
+
+def test_what_a_patch_works_around_is_taken_and_told_apart_from_what_was_accepted(
+    settled: Settle, roots: Roots, system: System
+) -> None:
+    roots.make(system.local / "cuda-13.2", "13.2.51")
+    toolkit = settled("13.2.0", lifted=("wrong-code", "of another release"))
+    assert toolkit.accepted == ()
+    assert toolkit.lifted == (Accepted(id="wrong-code", effect="drops a mask"),)
+    both = settled("13.2.0", accepted=("wrong-code",), lifted=("wrong-code",))
+    assert (len(both.accepted), both.lifted) == (1, ()), "the user's word stands in the wheel"
+    with pytest.raises(ToolkitMiscompilesError):
+        settled("13.2.0", lifted=("of another release",))
+
+
+def test_a_work_around_says_nothing_of_a_good_release(
+    settled: Settle, roots: Roots, system: System
+) -> None:
+    roots.make(system.local / "cuda-13", "13.2.86")
+    assert settled("13.2.2", lifted=("wrong-code",)).lifted == ()
 
 
 @pytest.mark.parametrize(

@@ -254,3 +254,21 @@ def test_links_are_made_for_libraries_alone() -> None:
          "lib/cmake/liby.so.1", "bin/libz.so.1", "lib/libcudart_static.a"]
     )  # fmt: skip
     assert wanted == {"lib64": "lib", "lib/libcudart.so": "libcudart.so.13"}
+
+
+def test_compilers_alone_are_a_root_without_cublas(release: Release, root: Path) -> None:
+    whole = made(release, root)
+    alone = install(
+        release.book, release.name, "linux-x86_64", root=root.with_name("alone"),
+        downloads=release.downloads, progress=lambda *_: None, compilers=True,
+    )  # fmt: skip
+    kept, left_out = set(state(root.with_name("alone"))), set(state(root))
+    gone = {name for name in left_out - kept if "licenses" not in name}
+    assert gone
+    assert all("cublas" in name.lower() for name in gone), gone
+    assert kept <= left_out
+    assert (root.with_name("alone") / "nvvm/bin/cicc").is_file()
+    assert alone.files < whole.files
+    known = tree.read_manifest(root.with_name("alone"))
+    assert known
+    assert len(known.wheels) == len(release.locked.wheels) - 1

@@ -1,0 +1,254 @@
+"""Probes of the conversions from quantised blocks: whole tensors, and rows by index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkbuild.qualify.probes.bounded import Bounded, exactly, expected, expected_bfloat16
+from sparkbuild.qualify.probes.entries import (
+    BFLOAT16,
+    FLOAT,
+    HALF,
+    Function,
+    Type,
+    template_entry,
+)
+from sparkbuild.qualify.probes.inputs import Blocks, random_blocks
+from sparkbuild.qualify.probes.launching import fastdiv, generator
+from sparkbuild.qualify.probes.model import Case, Expected, Probe
+from sparkbuild.qualify.reference.references import References
+from sparkbuild.qualify.reference.source import SourceFacts, TensorType, evaluate
+from sparkbuild.qualify.simt.contract import Argument, Buffer, Launch
+
+CONVERT: Final = "ggml-cuda/convert.cu"
+ROWS: Final = "ggml-cuda/getrows.cu"
+READ: Final = "ggml-cuda/dequantize.cuh"
+
+ELEMENTS: Final = 16384
+"""Values of a launch: 64 super-blocks, which hold every index of the largest table once."""
+
+_FORMATS: Final = {"f32": FLOAT, "f16": HALF, "bf16": BFLOAT16}
+_WHY: Final = "the products are exact in f32; one rounding where something is added, one to store"
+
+_Launch = Callable[[Blocks, Buffer], Launch]
+
+
+def dequantize_text() -> str:
+    """The unit of conversions."""
+    return _template("dequantize.cu")
+
+
+def rows_text(facts: SourceFacts) -> str:
+    """The unit of rows by index, with the instances that the source's switch names."""
+    lines = []
+    for kind in facts.types.values():
+        found = _rows_switch(facts, kind)
+        if found is not None:
+            lines.append(found)
+    return _template("dequantize_rows.cu") + "\n".join(lines) + "\n};\n"
+
+
+def dequantize_probes(facts: SourceFacts, references: References) -> tuple[Probe, ...]:
+    """One probe for each type and each format that a tensor is converted to."""
+    found = []
+    for kind in facts.types.values():
+        if not references.can(kind.name):
+            continue
+        for name, mangled in _FORMATS.items():
+            launcher = _conversion(facts, kind, mangled)
+            if launcher is not None:
+                found.append(_probe(facts, references, kind, name, launcher))
+        rows = _rows(facts, kind)
+        if rows is not None:
+            found.append(_rows_probe(facts, references, kind, rows))
+    return tuple(found)
+
+
+def block_values(references: References, blocks: Blocks) -> Bounded:
+    """What blocks stand for: quants times the scale, which f32 holds, and what is added to that."""
+    name = blocks.kind.name
+    unit = references.values(name, blocks.unit().data)
+    scales = blocks.scales().reshape(len(unit), -1)
+    found = exactly(unit * np.repeat(scales, unit.shape[1] // scales.shape[1], 1)) * 1.0
+    offset = blocks.offset()
+    if offset is not None:
+        unit = references.values(name, offset.data)
+        if blocks.kind.field("dmin") is not None:  # taken off, a minimum of zero as well
+            unit = np.where(unit == 0, -0.0, unit)
+        added = blocks.half("m") if blocks.kind.field("m") else blocks.half("dmin")
+        found = found + unit * added[:, None]
+    return found
+
+
+def stored(found: Bounded, name: str) -> Expected:
+    """As a buffer of f32, f16 or, as 16-bit words, bf16 must hold it."""
+    if name != "bf16":
+        return expected(found, _WHY, np.float32 if name == "f32" else np.float16)
+    return expected_bfloat16(found, _WHY)
+
+
+def _probe(
+    facts: SourceFacts, references: References, kind: TensorType, name: str, launcher: _Launch
+) -> Probe:
+    dtype: Any = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[name]
+
+    def cases(seed: int) -> tuple[Case, ...]:
+        rng = generator(seed, f"dequantize {kind.name}")
+        blocks = random_blocks(kind, ELEMENTS // kind.elements, rng, wild=name == "f32")
+        dst = Buffer("dst", np.zeros(ELEMENTS, dtype), writable=True)
+        launch = launcher(blocks, dst)
+        found = block_values(references, blocks).map(np.ravel)
+        return (Case(f"{ELEMENTS} values", launch, {"dst": stored(found, name)}),)
+
+    function = f"dequantize_{kind.name}"
+    entry = launcher(Blocks(kind, np.zeros((1, kind.size), np.uint8)), Buffer("dst", np.zeros(1)))
+    return Probe(
+        name=f"dequantize {kind.name} to {name}",
+        unit="dequantize",
+        entry=entry.entry,
+        kind="dequantize",
+        functions=(f"dequantize_block_{kind.name}", *facts.callees(READ, function)),
+        cases=cases,
+        types=(kind.name,),
+    )
+
+
+def _conversion(facts: SourceFacts, kind: TensorType, mangled: Type) -> _Launch | None:
+    """How ``ggml_get_to_fp32_cuda`` has a type converted; None where it does not."""
+    switch = facts.body(CONVERT, "ggml_get_to_fp32_cuda")
+    found = re.search(rf"case {kind.enumerator}:\s*return (\w+)(<[^>]*>)?;", switch)
+    if found is None:
+        return None
+    if found[1] == "dequantize_block_cont_cuda":
+        return _small_conversion(facts, found[2], mangled)
+    launch = re.search(
+        r"(\w+)<<<nb, (\d+), 0, stream>>>\(vx, y(?:, (\w+))?\)", facts.body(CONVERT, found[1])
+    )
+    blocks = re.search(r"const int nb\s*= ([^;]+);", facts.body(CONVERT, found[1]))
+    if launch is None or blocks is None:
+        return None
+    kernel, threads, more = launch.groups()
+    count = evaluate(blocks[1], lambda name: ELEMENTS if name == "k" else facts.constant(name))
+
+    def launcher(blocks: Blocks, dst: Buffer) -> Launch:
+        arguments: list[Argument] = [Buffer("x", blocks.data), dst]
+        if more == "nb32":
+            arguments.append(np.int32(ELEMENTS // 32))
+        elif more == "k":
+            arguments.append(np.int64(ELEMENTS))
+        entry = template_entry(kernel, mangled)
+        return Launch(entry, (count, 1, 1), (int(threads), 1, 1), arguments)
+
+    return launcher
+
+
+def _small_conversion(facts: SourceFacts, template: str, mangled: Type) -> _Launch | None:
+    """The kernel of types with small blocks, which reads two values a thread."""
+    names = [part.strip() for part in template.strip("<>").split(",")]
+    if len(names) != 3:
+        return None
+    qk, qr = (facts.constant(name) for name in names[:2])
+
+    def launcher(blocks: Blocks, dst: Buffer) -> Launch:
+        per_row = np.int64(ELEMENTS // qk)
+        arguments: list[Argument] = [
+            Buffer("x", blocks.data), dst, np.int64(ELEMENTS), np.int64(1), np.int64(1),
+            fastdiv(1), per_row, per_row, per_row,
+        ]  # fmt: skip
+        entry = template_entry("dequantize_block", qk, qr, Function(names[2]), mangled)
+        return Launch(entry, (ELEMENTS // 512, 1, 1), (256, 1, 1), arguments)
+
+    return launcher
+
+
+def _rows_switch(facts: SourceFacts, kind: TensorType) -> str | None:
+    """A type's line of the table, from ``ggml_cuda_get_rows_switch_src0_type``."""
+    found = _rows_case(facts, kind)
+    if found is None:
+        return None
+    if found[0] == "q":
+        return f"    SMALL({', '.join(found[1])})"
+    return f"    SUPER({found[1][1]})"
+
+
+def _rows_case(facts: SourceFacts, kind: TensorType) -> tuple[str, tuple[str, ...]] | None:
+    switch = facts.body(ROWS, "ggml_cuda_get_rows_switch_src0_type")
+    small = re.search(
+        rf"case {kind.enumerator}:\s*get_rows_cuda_q<(\w+), (\w+), (\w+)>\(", switch
+    )
+    if small is not None:
+        return "q", small.groups()
+    large = re.search(
+        rf"case {kind.enumerator}:\s*get_rows_cuda_kq<(\d+), dst_t, (\w+)<dst_t>>\(", switch
+    )
+    return ("kq", large.groups()) if large is not None else None
+
+
+def _rows(facts: SourceFacts, kind: TensorType) -> tuple[str, int, int] | None:
+    """Entry, threads, and elements that one block in y takes on."""
+    found = _rows_case(facts, kind)
+    if found is None:
+        return None
+    shape, names = found
+    if shape == "q":
+        qk, qr = (facts.constant(name) for name in names[:2])
+        return template_entry("k_get_rows", qk, qr, Function(names[2]), FLOAT), 256, 512
+    return template_entry("k_get_rows_kq", FLOAT, Function(names[1])), int(names[0]), 256
+
+
+def _rows_probe(
+    facts: SourceFacts, references: References, kind: TensorType, rows: tuple[str, int, int]
+) -> Probe:
+    entry, threads, part = rows
+
+    def cases(seed: int) -> tuple[Case, ...]:
+        rng = generator(seed, f"dequantize {kind.name}")
+        return (_rows_case_of(entry, threads, part, references, kind, rng),)
+
+    return Probe(
+        name=f"get_rows {kind.name}",
+        unit="dequantize_rows",
+        entry=entry,
+        kind="get_rows",
+        functions=(
+            entry.removeprefix("_Z").lstrip("0123456789").partition("I")[0],
+            *facts.callees(READ, f"dequantize_{kind.name}"),
+        ),
+        cases=cases,
+        types=(kind.name,),
+    )
+
+
+def _rows_case_of(
+    entry: str, threads: int, part: int, references: References, kind: TensorType,
+    rng: np.random.Generator,
+) -> Case:  # fmt: skip
+    """Eight rows of 1,024, of which five are fetched for each of two layers, some of them twice."""
+    width, rows, fetched, layers = 1024, 8, 5, 2
+    per_row = width // kind.elements
+    blocks = random_blocks(kind, layers * rows * per_row, rng)
+    ids = rng.integers(0, rows, (layers, fetched), np.int32)
+    dst = Buffer("dst", np.full((layers, fetched, width), np.nan, np.float32), writable=True)
+    sizes = [np.uint64(value) for value in (width, width * fetched, 0)]
+    bytes_of = [np.uint64(per_row * kind.size * value) for value in (1, rows, 0)]
+    strides = [np.uint64(value) for value in (1, fetched, 0)]
+    arguments: list[Argument] = [
+        Buffer("x", blocks.data), Buffer("ids", ids), dst, np.int64(width), np.int64(layers),
+        fastdiv(1), *sizes, *bytes_of, *strides,
+    ]  # fmt: skip
+    launch = Launch(entry, (fetched, width // part, layers), (threads, 1, 1), arguments)
+    values = block_values(references, blocks).map(lambda some: some.reshape(layers, rows, width))
+    at = (np.arange(layers)[:, None], ids)
+    found = values.map(lambda some: some[at])
+    return Case(f"{layers} x {fetched} rows of {width}", launch, {"dst": stored(found, "f32")})
+
+
+def _template(name: str) -> str:
+    units = resources.files("sparkbuild.qualify.probes").joinpath("units")
+    return units.joinpath(name).read_text()

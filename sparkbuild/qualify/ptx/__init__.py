@@ -1,0 +1,1 @@
+"""PTX as text becomes a module of instructions."""

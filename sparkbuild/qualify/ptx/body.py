@@ -1,0 +1,218 @@
+"""The body of a function: declarations, labels, scopes and instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sparkbuild.qualify.fault import PtxError
+from sparkbuild.qualify.ptx.debug import Locations
+from sparkbuild.qualify.ptx.model import (
+    Guard,
+    Instruction,
+    Label,
+    Location,
+    Register,
+    Symbol,
+    Variable,
+)
+from sparkbuild.qualify.ptx.numbers import SIZES
+from sparkbuild.qualify.ptx.operands import Operands, label
+from sparkbuild.qualify.ptx.text import plain
+from sparkbuild.qualify.ptx.variables import declaration
+
+_STATEMENT: Final = re.compile(
+    r"\s*(?:(\.loc\b[^\n]*)|(//[^\n]*|/\*.*?\*/|\.file\b[^\n]*)|([{}])|([\w$%]+)\s*:(?!:)"
+    r"|([^;/]+|(?:[^;/]|/(?![/*])|//[^\n]*|/\*.*?\*/)+);|(\Z))",
+    re.DOTALL,
+)
+_INSTRUCTION: Final = re.compile(
+    r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)$", re.DOTALL
+)
+_REGISTERS: Final = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.DOTALL)
+_RANGE: Final = re.compile(r"([\w$%]+?)\s*(?:<\s*(\d+)\s*>)?$")
+_BRANCHES: Final = frozenset({"bra", "brx"})
+_MEMORY: Final = (".local", ".shared", ".param", ".global", ".const", ".extern", ".visible")
+
+
+@dataclass(slots=True)
+class Body:
+    """What the body of a function holds, in the model's terms."""
+
+    instructions: list[Instruction] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Scope:
+    start: int
+    """The index of its first instruction."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels whose names were taken already, and what they are called instead."""
+
+
+class BodyReader:
+    """Reads one body; ``line`` tells the line of an offset in ``text``."""
+
+    def __init__(self, text: str, line: Callable[[int], int], locations: Locations) -> None:
+        self._text = text
+        self._line_of = line
+        self._locations = locations
+        self._at = 0
+        self._location: Location | None = None
+        self._operands = Operands()
+        self._names: set[str] = set()
+        self._scopes: list[_Scope] = []
+        self._label = ""
+        self._parts: dict[str, tuple[str, ...]] = {}
+        self._out = Body()
+
+    def read(self, start: int, end: int) -> Body:
+        """The body between the two offsets, its own braces left out."""
+        match_at = _STATEMENT.match
+        text, position = self._text, start
+        while position < end:
+            match = match_at(text, position, end)
+            if match is None:
+                raise PtxError("a statement without its semicolon", self._line_of(position))
+            kind = match.lastindex or 6
+            self._at = match.start(kind)
+            if kind == 5:
+                self._statement(match[5])
+            elif kind == 1:
+                self._location = self._locations.read(match[1].rstrip(), self._line)
+            elif kind == 3:
+                self._brace(match[3])
+            elif kind == 4:
+                self._set_label(match[4])
+            position = match.end()
+        if self._scopes:
+            raise PtxError("a scope is never closed", self._line_of(end))
+        return self._out
+
+    def _line(self) -> int:
+        return self._line_of(self._at)
+
+    def _brace(self, brace: str) -> None:
+        if brace == "{":
+            self._operands.push()
+            self._scopes.append(_Scope(len(self._out.instructions)))
+            return
+        if not self._scopes:
+            raise PtxError("a brace closes nothing", self._line())
+        self._operands.pop()
+        scope = self._scopes.pop()
+        if scope.labels:
+            body = self._out.instructions
+            body[scope.start :] = [_relabelled(each, scope.labels) for each in body[scope.start :]]
+
+    def _set_label(self, name: str) -> None:
+        unique = name
+        if name in self._out.labels:
+            if not self._scopes or name in self._scopes[-1].labels:
+                raise PtxError(f"label {name} is set twice", self._line())
+            unique = self._fresh(name, self._out.labels.__contains__)
+            self._scopes[-1].labels[name] = unique
+        self._out.labels[unique] = len(self._out.instructions)
+        self._label = unique
+
+    def _statement(self, text: str) -> None:
+        if text[0] == ".":
+            self._directive(plain(text).strip())
+            return
+        if "/" in text:
+            text = plain(text)
+        match = _INSTRUCTION.match(text)
+        if match is None:
+            raise PtxError(f"not an instruction: {text.strip()[:80]!r}", self._line())
+        negated, guard, opcode, modifiers, rest = match.groups()
+        line = self._line()
+        operands = self._operands.read(rest.rstrip(), line)
+        if opcode in _BRANCHES:
+            *before, last = operands or (None,)
+            if last is None:
+                raise PtxError("a branch to nowhere", line)
+            operands = (*(each for each in before if each), label(last, line))
+        self._out.instructions.append(
+            Instruction(
+                opcode,
+                self._modifiers(modifiers),
+                operands,
+                Guard(self._operands.register(guard, line), bool(negated)) if guard else None,
+                line,
+                self._location,
+            )
+        )
+
+    def _modifiers(self, text: str) -> tuple[str, ...]:
+        known = self._parts.get(text)
+        if known is None:
+            known = tuple(text[1:].split(".")) if text else ()
+            self._parts[text] = known
+        return known
+
+    def _directive(self, text: str) -> None:
+        word = text.split(None, 1)[0]
+        if word == ".reg":
+            self._declare_registers(text)
+        elif word in _MEMORY:
+            self._declare_variable(text)
+        elif word == ".branchtargets":
+            targets = text[len(word) :].split(",")
+            self._out.branch_targets[self._label] = tuple(target.strip() for target in targets)
+        elif word not in {".pragma", ".callprototype", ".calltargets"}:
+            raise PtxError(f"unknown directive {word}", self._line())
+
+    def _declare_registers(self, text: str) -> None:
+        match = _REGISTERS.match(text)
+        if match is None or match[1] not in SIZES:
+            raise PtxError(f"not a declaration of registers: {text[:80]!r}", self._line())
+        for part in match[2].split(","):
+            range_ = _RANGE.match(part.strip())
+            if range_ is None:
+                raise PtxError(f"not a register: {part.strip()!r}", self._line())
+            base, count = range_.groups()
+            names = [base] if count is None else [f"{base}{at}" for at in range(int(count))]
+            for name in names:
+                self._declare_register(name, match[1])
+
+    def _declare_register(self, name: str, type_: str) -> None:
+        register = Register(self._unique(name), type_)
+        self._out.registers.append(register)
+        self._operands.declare(name, register)
+
+    def _declare_variable(self, text: str) -> None:
+        variable = declaration(text, self._line())
+        name = self._unique(variable.name)
+        self._operands.declare(variable.name, Symbol(name))
+        self._out.variables.append(
+            variable if name == variable.name else replace(variable, name=name)
+        )
+
+    def _unique(self, name: str) -> str:
+        if name in self._names:
+            if not self._scopes:
+                raise PtxError(f"{name} is declared twice", self._line())
+            name = self._fresh(name, self._names.__contains__)
+        self._names.add(name)
+        return name
+
+    @staticmethod
+    def _fresh(name: str, taken: Callable[[str], bool]) -> str:
+        number = 1
+        while taken(f"{name}'{number}"):
+            number += 1
+        return f"{name}'{number}"
+
+
+def _relabelled(instruction: Instruction, names: dict[str, str]) -> Instruction:
+    operands = tuple(
+        Label(names.get(each.name, each.name)) if isinstance(each, Label) else each
+        for each in instruction.operands
+    )
+    return replace(instruction, operands=operands)

@@ -1,0 +1,48 @@
+"""The references together: numpy where gguf can, the source's own C code for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkbuild.errors import HostError
+from sparkbuild.qualify.reference import numpy_quants
+from sparkbuild.qualify.reference.library import Library
+
+
+@dataclass(slots=True, eq=False)
+class References:
+    """What is right, for any type that one of the two can read.
+
+    ``build`` gives the source's CPU side; it is called once, when a type first needs it. None where
+    there is no host compiler: then only what gguf knows can be judged.
+    """
+
+    build: Callable[[], Library] | None = None
+    _library: Library | None = field(default=None, init=False)
+
+    @property
+    def library(self) -> Library:
+        """The source's CPU side, built now if it was not. Raises HostError where it cannot be."""
+        if self._library is None:
+            if self.build is None:
+                raise HostError("the CPU side of the source is needed, and was not built")
+            self._library = self.build()
+        return self._library
+
+    def can(self, name: str) -> bool:
+        """Whether ``values`` would know the type, without building anything."""
+        return numpy_quants.numpy_can(name) or self.build is not None
+
+    def values(self, name: str, blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """What blocks, shape (n, block bytes), stand for: float64 of shape (n, elements)."""
+        if numpy_quants.numpy_can(name):
+            return numpy_quants.dequantize(name, blocks).astype(np.float64)
+        return self.library.dequantize(name, blocks).astype(np.float64)
+
+    def require_agreement(self) -> None:
+        """Raise HostError, naming each type, where numpy and the source's C code differ."""
+        numpy_quants.require_agreement(self.library, self.library.types)

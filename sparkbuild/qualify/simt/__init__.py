@@ -1,0 +1,1 @@
+"""Executes PTX on a CPU: many lanes at once, exact, and every access checked."""

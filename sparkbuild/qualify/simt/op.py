@@ -1,0 +1,66 @@
+"""One decoded instruction, and how results get into registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparkbuild.qualify.ptx.model import Instruction
+
+Values: TypeAlias = NDArray[Any]
+Mask: TypeAlias = NDArray[np.bool_]
+Run: TypeAlias = Callable[[], None]
+
+WIDTHS: Final = {
+    "pred": np.dtype(np.bool_),
+    **{f"{kind}16": np.dtype(np.uint16) for kind in ("b", "u", "s", "f", "bf")},
+    **{f"{kind}8": np.dtype(np.uint16) for kind in ("b", "u", "s")},
+    **{f"{kind}32": np.dtype(np.uint32) for kind in ("b", "u", "s", "f", "tf")},
+    "f16x2": np.dtype(np.uint32),
+    "bf16x2": np.dtype(np.uint32),
+    **{f"{kind}64": np.dtype(np.uint64) for kind in ("b", "u", "s", "f")},
+}
+"""What a register of each type is kept in; one of 8 bits may be declared, and holds 16."""
+
+_SIGNED: Final = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+class Gate(Protocol):
+    """Where lanes may have to wait for others."""
+
+    def arrive(self) -> bool:
+        """Bring the current lanes here; False where none of them may go on now."""
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """One instruction, ready to run.
+
+    ``full`` is for when all lanes that have not exited are here, so that registers of others need
+    not be kept; ``masked`` keeps them. ``hit`` turns True when a guard let a lane through.
+    """
+
+    pc: int
+    instruction: Instruction
+    full: Run
+    masked: Run
+    gate: Gate | None = None
+    hit: bool = True
+
+
+def fit(values: Values, want: np.dtype[Any]) -> Values:
+    """A result as its register keeps it: signed ones extend their sign, others zeros."""
+    have = values.dtype
+    if have is want:
+        return values
+    if have.kind == "i" and want.kind == "u":
+        if have.itemsize == want.itemsize:
+            return values.view(want)
+        return values.astype(_SIGNED[want.itemsize]).view(want)
+    if have.kind == "f":
+        raise TypeError("a result in floating point, where its bits belong")
+    return values.astype(want)

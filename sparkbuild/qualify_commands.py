@@ -1,0 +1,161 @@
+"""``sparkbuild toolkit qualify``: a compiler tried on the very sources, before any build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+from click import get_current_context
+
+from sparkbuild.console import JSON, RECIPES, VARIANT, WORK, console, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkbuild.manifest import Patchset, Recipes
+    from sparkbuild.qualify.model import Probed, Qualification
+    from sparkbuild.source.model import PatchedTree
+    from sparkbuild.stages import Observer
+    from sparkbuild.toolkit.model import Identity
+    from sparkbuild.workspace import Workspace
+
+
+@click.command("qualify")
+@click.argument("name", metavar="ROOT|RELEASE")
+@VARIANT
+@click.option(
+    "--arch",
+    "architectures",
+    multiple=True,
+    metavar="ARCH",
+    help="Target to compile for; may be given again. Default: the toolchain's own, 121a.",
+)
+@click.option(
+    "--platform",
+    "platform_name",
+    type=click.Choice(["linux-x86_64", "linux-aarch64"]),
+    help="Which platform's compilers of a RELEASE; another one's run under qemu-user. "
+    "Default: this machine's.",
+)
+@click.option("--probe", "only", multiple=True, metavar="NAME", help="This probe or kind alone.")
+@click.option("--first", is_flag=True, help="Stop at the first probe that is wrong.")
+@click.option("--fresh", is_flag=True, help="Judge again, though the verdict is known.")
+@click.option("--missed", is_flag=True, help="Name every device function that was not executed.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes. Default: one for each core.")
+@RECIPES
+@WORK
+@JSON
+def qualify_command(
+    name: str,
+    variant: str,
+    architectures: tuple[str, ...],
+    platform_name: str | None,
+    only: tuple[str, ...],
+    first: bool,
+    fresh: bool,
+    missed: bool,
+    jobs: int | None,
+    recipes: Path | None,
+    work: Path | None,
+    as_json: bool,
+) -> None:
+    """Compile a variant's own device code to PTX, execute it on the CPU, and compare.
+
+    Needs no GPU. ROOT is a folder, also one that holds compilers alone; RELEASE is 13.0, or an
+    exact nvcc. A verdict is kept for as long as compiler, source, flags and probes stay the same.
+    Exit code 0 where everything is right, 10 where code is wrong, 21 where nothing is wrong and
+    something could not be judged.
+    """
+    from msgspec import to_builtins
+
+    from sparkbuild.errors import QualificationIncompleteError, ToolkitMiscompilesError
+    from sparkbuild.live import Live
+    from sparkbuild.manifest import current_platform
+    from sparkbuild.qualify_work import qualify, subject_of_root
+    from sparkbuild.report.qualification import qualification_view
+    from sparkbuild.toolkit.host import find_host_compiler
+
+    from_recipes, workspace = _places(recipes, work)
+    screen = console(stderr=as_json)
+    results: list[Qualification] = []
+    with Live(screen) as live:
+        patchset, tree = _tree(from_recipes, variant, workspace, live)
+        host = find_host_compiler()
+        for identity, options, target in _subjects(
+            name, from_recipes, workspace, architectures, platform_name or current_platform()
+        ):
+            live.started(f"qualify {identity.toolchain or identity.root} {target}")
+            every = {**patchset.build.cmake, **options}
+            subject = subject_of_root(identity, every, host, tree, target)
+            results.append(
+                qualify(
+                    subject,
+                    folder=workspace.qualifications,
+                    live=live,
+                    at_once=jobs,
+                    only=only,
+                    first=first,
+                    fresh=fresh,
+                    found=lambda probed: _told(live, probed),
+                )
+            )
+    if as_json:
+        print_json({"qualifications": to_builtins(results)})
+    else:
+        for result in results:
+            screen.print(qualification_view(result, missed=missed), crop=False)
+    verdicts = {result.verdict for result in results}
+    if "wrong" in verdicts:
+        get_current_context().exit(ToolkitMiscompilesError.exit_code)
+    if "incomplete" in verdicts:
+        get_current_context().exit(QualificationIncompleteError.exit_code)
+
+
+def _told(live: Observer, probed: Probed) -> None:
+    """A wrong probe is said at once: the rest may take half a minute."""
+    if probed.mistake:
+        live.note(f"{probed.name}: {probed.mistake.text}")
+
+
+def _places(recipes: Path | None, work: Path | None) -> tuple[Recipes, Workspace]:
+    from sparkbuild.manifest import find_recipes
+    from sparkbuild.workspace import Workspace
+
+    workspace = Workspace(work)
+    workspace.prepare()
+    return find_recipes(recipes), workspace
+
+
+def _tree(
+    recipes: Recipes, variant: str, workspace: Workspace, live: Observer
+) -> tuple[Patchset, PatchedTree]:
+    """The variant's patched source, fetched where it is not here."""
+    from sparkbuild.source.obtain import obtain
+    from sparkbuild.source.prepare import prepare
+
+    patchset, manifest = recipes.patchset(variant)
+    live.started(f"source of {variant}")
+    source = obtain(patchset.source, manifest, workspace, live)
+    return patchset, prepare(source, patchset, manifest, workspace, live)
+
+
+def _subjects(
+    name: str, recipes: Recipes, workspace: Workspace, architectures: tuple[str, ...], platform: str
+) -> Iterator[tuple[Identity, dict[str, str], str]]:
+    """Every root that is meant, with its toolchain's CMake options, once for each target."""
+    from sparkbuild.toolkit.book import read_book
+    from sparkbuild.toolkit.choice.select import plain_architectures
+    from sparkbuild.toolkit.identity.advise import DEFAULT_ARCHITECTURES
+    from sparkbuild.toolkit_commands import identities
+
+    asked = plain_architectures(architectures)
+    book = read_book(recipes)
+    for identity in identities(name, recipes, book, workspace, asked):
+        if platform and "/" not in name and identity.platform != platform:
+            continue
+        chain = book.toolchains.get(identity.toolchain or "")
+        own = chain.cuda.architectures if chain and chain.cuda else DEFAULT_ARCHITECTURES
+        options = chain.options() if chain else {}
+        for target in asked or own:
+            yield identity, options, target

@@ -1,0 +1,135 @@
+"""What a person reads about a compiler that was tried: kinds, wrong probes, coverage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from sparkbuild.qualify.model import Mistake, Probed, Qualification, Verdict
+from sparkbuild.report.ink import RULED, Ink, item
+
+_STYLES: Final[dict[Verdict, str]] = {
+    "right": "green",
+    "wrong": "bold red",
+    "incomplete": "yellow",
+    "not applicable": "dim",
+    "not tried": "yellow",
+}
+_COLUMNS: Final = {
+    "right": "right", "wrong": "wrong", "unsupported": "unknown", "not compiled": "failed",
+}  # fmt: skip
+"""Outcome to its column's name: a probe that needs what the executor lacks is unknown."""
+_DIGITS: Final = 12
+
+
+def qualification_view(found: Qualification, *, missed: bool = False) -> RenderableType:
+    """A verdict with its evidence; ``missed`` names every device function that was not executed."""
+    return _View(found=found, missed=missed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """See ``qualification_view``."""
+
+    found: Qualification
+    missed: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        ink = Ink(options.encoding, options.ascii_only)
+        found = self.found
+        if found.compiler:
+            one = found.compiler
+            yield ink.labelled(
+                "compiler", f"{one.toolkit}, cicc {one.cicc}, {one.platform}", "bold"
+            )
+            yield ink.labelled("target", one.architecture)
+            yield ink.labelled("source", f"tree {one.tree[:_DIGITS]}")
+            yield ink.labelled("flags", " ".join(one.flags))
+        seconds = "known from before" if found.cached else f"{found.seconds:.1f} s"
+        yield ink.labelled("verdict", f"{found.verdict}: {found.reason}", _STYLES[found.verdict])
+        yield ink.labelled("took", seconds, "dim")
+        yield Text("")
+        yield _kinds(found)
+        yield from _remarks(found, ink)
+        if found.coverage:
+            yield Text("")
+            yield from _coverage(found, ink, missed=self.missed)
+
+
+def _kinds(found: Qualification) -> Table:
+    table = Table(box=RULED, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("probes", no_wrap=True)
+    for name in (*_COLUMNS.values(), "values", "of bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    by_kind: dict[str, list[Probed]] = {}
+    for probe in found.probes:
+        by_kind.setdefault(probe.kind, []).append(probe)
+    for kind, probes in by_kind.items():
+        counts = Counter(probe.outcome for probe in probes)
+        margin = max((probe.margin for probe in probes if probe.margin is not None), default=None)
+        table.add_row(
+            kind,
+            *(Text(str(counts[name] or ""), _style(name)) for name in _COLUMNS),
+            f"{sum(probe.compared for probe in probes):,}",
+            "" if margin is None else f"{margin:.0%}",
+        )
+    return table
+
+
+def _style(outcome: str) -> str:
+    return {"wrong": "bold red", "right": "green"}.get(outcome, "yellow")
+
+
+def _remarks(found: Qualification, ink: Ink) -> Iterator[RenderableType]:
+    for probe in found.probes:
+        if probe.mistake:
+            yield item("✗" if not ink.ascii_only else "x", ink.text(_head(probe)), "bold red")
+            for line in _lines(probe.mistake):
+                yield ink.labelled("", line, "dim")
+        elif probe.outcome != "right":
+            yield item("!", ink.text(f"{probe.name}: {probe.outcome}: {probe.reason}"), "yellow")
+    if found.uncovered:
+        yield item("!", ink.text(f"no probe is there for: {', '.join(found.uncovered)}"), "yellow")
+
+
+def _head(probe: Probed) -> str:
+    types = f" ({', '.join(probe.types)})" if probe.types else ""
+    mistake = probe.mistake
+    return f"{probe.name}{types}: {mistake.text if mistake else probe.reason}"
+
+
+def _lines(mistake: Mistake) -> Iterator[str]:
+    share = ""
+    if mistake.compared:
+        nmse = f", NMSE {mistake.nmse:.2g}" if mistake.nmse is not None else ""
+        share = f"; {mistake.wrong} of {mistake.compared} values wrong{nmse}"
+    yield f"first in: {mistake.case}{share}"
+    where = mistake.where
+    if where.source:
+        yield f"source: {where.source}"
+    if where.ptx_line:
+        yield f"PTX: line {where.ptx_line}, {where.instruction}"
+
+
+def _coverage(found: Qualification, ink: Ink, *, missed: bool) -> Iterator[RenderableType]:
+    table = Table(box=RULED, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("file", no_wrap=True)
+    table.add_column("device functions executed", justify="right")
+    if missed:
+        table.add_column("not executed", overflow="fold")
+    executed = total = 0
+    for one in found.coverage:
+        executed += len(one.executed)
+        total += len(one.executed) + len(one.missed)
+        row = [one.file, f"{len(one.executed)} of {len(one.executed) + len(one.missed)}"]
+        table.add_row(*row, *([ink.text(", ".join(one.missed), "dim")] if missed else []))
+    yield table
+    more = "" if missed else "; --missed names the others"
+    yield Text(f"  {executed} of {total} device functions of these files were executed{more}")
