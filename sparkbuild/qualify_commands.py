@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkbuild.manifest import Patchset, Recipes
-    from sparkbuild.qualify.model import Probed, Qualification
+    from sparkbuild.qualify.model import Probed, Qualification, Sowed
     from sparkbuild.source.model import PatchedTree
     from sparkbuild.stages import Observer
     from sparkbuild.toolkit.model import Identity
     from sparkbuild.workspace import Workspace
+
+NOTICED = 0.95
+"""Of seeded faults that change an output, at least so many have to be caught."""
 
 
 @click.command("qualify")
@@ -41,6 +44,13 @@ if TYPE_CHECKING:
 @click.option("--probe", "only", multiple=True, metavar="NAME", help="This probe or kind alone.")
 @click.option("--first", is_flag=True, help="Stop at the first probe that is wrong.")
 @click.option("--fresh", is_flag=True, help="Judge again, though the verdict is known.")
+@click.option(
+    "--seeded",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Then make N instructions wrong, one at a time, and count which the probes notice.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Chooses those N.")
 @click.option("--missed", is_flag=True, help="Name every device function that was not executed.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes. Default: one for each core.")
 @RECIPES
@@ -54,6 +64,8 @@ def qualify_command(
     only: tuple[str, ...],
     first: bool,
     fresh: bool,
+    seeded: int | None,
+    seed: int,
     missed: bool,
     jobs: int | None,
     recipes: Path | None,
@@ -65,50 +77,65 @@ def qualify_command(
     Needs no GPU. ROOT is a folder, also one that holds compilers alone; RELEASE is 13.0, or an
     exact nvcc. A verdict is kept for as long as compiler, source, flags and probes stay the same.
     Exit code 0 where everything is right, 10 where code is wrong, 21 where nothing is wrong and
-    something could not be judged.
+    something could not be judged, or where less than 95 % of seeded faults were noticed.
     """
     from msgspec import to_builtins
 
     from sparkbuild.errors import QualificationIncompleteError, ToolkitMiscompilesError
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
-    from sparkbuild.qualify_work import qualify, subject_of_root
-    from sparkbuild.report.qualification import qualification_view
+    from sparkbuild.qualify_work import qualify, sow, subject_of_root
+    from sparkbuild.report.qualification import qualification_view, sowed_view
     from sparkbuild.toolkit.host import find_host_compiler
 
     from_recipes, workspace = _places(recipes, work)
     screen = console(stderr=as_json)
     results: list[Qualification] = []
+    sowed: list[Sowed] = []
     with Live(screen) as live:
         patchset, tree = _tree(from_recipes, variant, workspace, live)
         host = find_host_compiler()
+        judged = set[str]()
         for identity, options, target in _subjects(
             name, from_recipes, workspace, architectures, platform_name or current_platform()
         ):
             live.started(f"qualify {identity.toolchain or identity.root} {target}")
             every = {**patchset.build.cmake, **options}
             subject = subject_of_root(identity, every, host, tree, target)
-            results.append(
-                qualify(
-                    subject,
-                    folder=workspace.qualifications,
-                    live=live,
-                    at_once=jobs,
-                    only=only,
-                    first=first,
-                    fresh=fresh,
-                    found=lambda probed: _told(live, probed),
-                )
+            if subject.key in judged:
+                continue  # the same compiler in another place
+            judged.add(subject.key)
+            folder = workspace.qualifications
+            found = qualify(
+                subject,
+                folder=folder,
+                live=live,
+                at_once=jobs,
+                only=only,
+                first=first,
+                fresh=fresh,
+                found=lambda probed: _told(live, probed),
             )
+            results.append(found)
+            if seeded:
+                sowed.append(
+                    sow(
+                        subject, found, folder=folder, live=live, count=seeded, seed=seed,
+                        at_once=jobs, only=only,
+                    )
+                )  # fmt: skip
     if as_json:
-        print_json({"qualifications": to_builtins(results)})
+        facts = {"qualifications": to_builtins(results)}
+        print_json({**facts, **({"seeded": to_builtins(sowed)} if seeded else {})})
     else:
         for result in results:
             screen.print(qualification_view(result, missed=missed), crop=False)
+        for one in sowed:
+            screen.print(sowed_view(one), crop=False)
     verdicts = {result.verdict for result in results}
     if "wrong" in verdicts:
         get_current_context().exit(ToolkitMiscompilesError.exit_code)
-    if "incomplete" in verdicts:
+    if "incomplete" in verdicts or any(one.share < NOTICED for one in sowed):
         get_current_context().exit(QualificationIncompleteError.exit_code)
 
 

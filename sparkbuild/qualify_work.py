@@ -21,7 +21,8 @@ from sparkbuild.qualify.coverage import DeviceFunction, covered
 from sparkbuild.qualify.emulated import emulation, shadow
 from sparkbuild.qualify.flags import foretold
 from sparkbuild.qualify.kept import Subject
-from sparkbuild.qualify.model import Compiler, Qualification
+from sparkbuild.qualify.model import Compiler, Qualification, Sowed
+from sparkbuild.qualify.seeded import seeded
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.source.patching.scopes import chains
 from sparkbuild.stages import Observer
@@ -139,6 +140,29 @@ def qualify(
         if whole:
             kept.keep(record, result)
     return result
+
+
+def sow(
+    subject: Subject,
+    found: Qualification,
+    *,
+    folder: Path,
+    live: Observer,
+    count: int,
+    seed: int,
+    at_once: int | None = None,
+    only: tuple[str, ...] = (),
+) -> Sowed:
+    """Make so many instructions wrong, one at a time, in the code that ``found`` judged."""
+    order = _order(subject, folder / subject.key[:16], folder, only)
+    return seeded(
+        order,
+        found.units,
+        count=count,
+        seed=seed,
+        at_once=at_once or max(1, int(usable_cores())),
+        progress=live.progress,
+    )
 
 
 def device_functions(source: str) -> dict[str, tuple[DeviceFunction, ...]]:

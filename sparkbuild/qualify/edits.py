@@ -74,9 +74,11 @@ def sample(found: Iterable[Edit], count: int, seed: int) -> tuple[Edit, ...]:
     by_kind: dict[str, list[Edit]] = {}
     for edit in found:
         by_kind.setdefault(edit.kind, []).append(edit)
-    for there in by_kind.values():
+    lists = list(by_kind.values())
+    for there in lists:
         rng.shuffle(there)
-    return tuple(_in_turn(list(by_kind.values()), count))
+    rng.shuffle(lists)
+    return tuple(_in_turn(lists, count))
 
 
 def _in_turn(lists: list[list[Edit]], count: int) -> Iterator[Edit]:

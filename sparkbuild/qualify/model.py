@@ -129,3 +129,42 @@ class Qualification(msgspec.Struct, frozen=True, kw_only=True):
     def broken_types(self) -> tuple[str, ...]:
         """Tensor types that wrong code would break, sorted."""
         return tuple(sorted({name for probe in self.wrong for name in probe.types}))
+
+
+Fate = Literal["caught", "same output", "within bounds", "not executable"]
+"""Of an edit. ``same output``: every buffer of every case is the same to the bit, so that the edit
+changes nothing that these kernels compute from any of the inputs; ``not executable``: the edited
+text is no PTX, or needs what the executor lacks, and counts neither way."""
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """One edit and what became of it; ``probe`` is the one that caught it, or the last asked."""
+
+    kernel: str
+    unit: str
+    kind: str
+    line: int
+    before: str
+    after: str
+    source: str
+    fate: Fate
+    probe: str
+    how: str = ""
+
+
+class Sowed(msgspec.Struct, frozen=True, kw_only=True):
+    """All edits of one compiler's code, the seed that chose them, and how many were noticed."""
+
+    seed: int
+    tried: tuple[Tried, ...]
+
+    def count(self, fate: Fate, kind: str = "") -> int:
+        """How many came to that, of one kind or of all."""
+        return sum(one.fate == fate and kind in {"", one.kind} for one in self.tried)
+
+    @property
+    def share(self) -> float:
+        """Caught edits as a part of those that change an output; 1.0 where none does."""
+        caught = self.count("caught")
+        changed = caught + self.count("within bounds")
+        return caught / changed if changed else 1.0

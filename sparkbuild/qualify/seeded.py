@@ -9,39 +9,16 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from sparkbuild import process
 from sparkbuild.qualify.bench import Order, Progress
 from sparkbuild.qualify.edits import Edit, edits, sample
 from sparkbuild.qualify.fault import PtxError
 from sparkbuild.qualify.judge import Judged, entry_of, judge
-from sparkbuild.qualify.model import Unit
+from sparkbuild.qualify.model import Fate, Sowed, Tried, Unit
 from sparkbuild.qualify.probes.model import Probe
 from sparkbuild.qualify.ptx.model import Module
 from sparkbuild.qualify.ptx.read import read_module
-
-Fate = Literal["caught", "same output", "within bounds", "not executable"]
-"""Of an edit. ``same output``: every buffer of every case is the same to the bit, so that the edit
-changes nothing that these kernels compute from any of the inputs; ``not executable``: the edited
-text is no PTX, or needs what the executor lacks, and counts neither way."""
-
-
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit and what became of it; ``probe`` is the one that caught it, or the last asked."""
-
-    kernel: str
-    unit: str
-    kind: str
-    line: int
-    before: str
-    after: str
-    source: str
-    fate: Fate
-    probe: str
-    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +34,7 @@ class _Healthy:
 
 def seeded(
     order: Order, units: Sequence[Unit], *, count: int, seed: int, at_once: int, progress: Progress
-) -> tuple[Tried, ...]:
+) -> Sowed:
     """Try ``count`` edits, spread evenly over the kernels that are right, then over the kinds.
 
     Only the main thread may call this.
@@ -83,7 +60,7 @@ def seeded(
         for done in pool.map(functools.partial(_try, order), *zip(*jobs, strict=True)):
             tried.append(done)
             progress(len(tried), len(jobs), f"{done.kernel}: {done.kind}")
-    return tuple(tried)
+    return Sowed(seed=seed, tried=tuple(tried))
 
 
 def _kernels(
@@ -99,12 +76,12 @@ def _kernels(
 def _jobs(healthy: Sequence[_Healthy], count: int, seed: int) -> Iterator[tuple[_Healthy, Edit]]:
     """Edits of each kernel in turn, until there are enough."""
     waiting = []
-    for one in healthy:
+    for number, one in enumerate(healthy):
         text = Path(one.unit.ptx).read_text(encoding="utf-8")
         module = _module(one.unit.ptx)
         function = module.functions[entry_of(module, one.entry)]
         found = edits(function, text, one.executed)
-        waiting.append((one, list(sample(found, count, seed))))
+        waiting.append((one, list(sample(found, count, seed + number))))
     while count > 0 and any(left for _, left in waiting):
         for one, left in waiting:
             if left and count > 0:

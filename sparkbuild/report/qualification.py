@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from sparkbuild.qualify.model import Mistake, Probed, Qualification, Verdict
+from sparkbuild.qualify.model import Fate, Mistake, Outcome, Probed, Qualification, Sowed, Verdict
 from sparkbuild.report.ink import RULED, Ink, item
 
 _STYLES: Final[dict[Verdict, str]] = {
@@ -21,7 +21,7 @@ _STYLES: Final[dict[Verdict, str]] = {
     "not applicable": "dim",
     "not tried": "yellow",
 }
-_COLUMNS: Final = {
+_COLUMNS: Final[dict[Outcome, str]] = {
     "right": "right", "wrong": "wrong", "unsupported": "unknown", "not compiled": "failed",
 }  # fmt: skip
 """Outcome to its column's name: a probe that needs what the executor lacks is unknown."""
@@ -61,6 +61,39 @@ class _View:
         if found.coverage:
             yield Text("")
             yield from _coverage(found, ink, missed=self.missed)
+
+
+def sowed_view(sowed: Sowed) -> RenderableType:
+    """Seeded faults by kind, then those that were not noticed."""
+    return _Sowed(sowed=sowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sowed:
+    """See ``sowed_view``."""
+
+    sowed: Sowed
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        ink = Ink(options.encoding, options.ascii_only)
+        sowed = self.sowed
+        table = Table(box=RULED, pad_edge=False, show_edge=False, padding=(0, 1))
+        table.add_column("seeded fault", no_wrap=True)
+        for fate in get_args(Fate):
+            table.add_column(fate, justify="right", no_wrap=True)
+        for kind in dict.fromkeys(one.kind for one in sowed.tried):
+            table.add_row(kind, *(str(sowed.count(fate, kind) or "") for fate in get_args(Fate)))
+        yield table
+        for one in sowed.tried:
+            if one.fate == "within bounds":
+                edit = f"{one.kernel}, {one.kind}: {one.before} became {one.after} ({one.source})"
+                yield item("!", ink.line(edit), "yellow")
+        changed = sowed.count("caught") + sowed.count("within bounds")
+        yield Text(
+            f"  {sowed.count('caught')} of {changed} faults that change an output were caught "
+            f"({sowed.share:.1%}); {sowed.count('same output')} change no bit of any"
+        )
 
 
 def _kinds(found: Qualification) -> Table:

@@ -59,21 +59,28 @@ def _pick(a: Bits, b: Bits, selector: Bits) -> Bits:
 
 
 def _constant(selector: int, one: Source, two: Source) -> LaneOp:
-    """Bytes that move by the same distance move together."""
+    """Bytes that move by the same distance move together; those of constants are known."""
     moves: dict[tuple[int, bool, int], int] = {}
+    known = 0
     for place in range(4):
         nibble = (selector >> (4 * place)) & 0xF
         source, sign, byte = (nibble >> 2) & 1, bool(nibble & 8), nibble & 3
-        if (two if source else one).value == 0:
+        value = (two if source else one).value
+        if value is None:
+            key = (source, sign, 8 * (place - byte))
+            moves[key] = moves.get(key, 0) | 0xFF << (8 * place)
             continue
-        key = (source, sign, 8 * (place - byte))
-        moves[key] = moves.get(key, 0) | 0xFF << (8 * place)
+        picked = (value >> (8 * byte)) & 0xFF
+        known |= (255 * (picked >> 7) if sign else picked) << (8 * place)
+    if not moves:
+        # Nothing comes from a register: the same for all lanes.
+        same = np.array([known], U32)
+        return LaneOp(lambda *_: (same,))
     steps = [_step(*key, mask) for key, mask in moves.items()]
-    left, right = one.reader, two.reader
-    if not steps:
-        zero = scalar(0, U32)
-        return LaneOp(lambda a, b: (np.bitwise_and(left(a) ^ right(b), zero),))
-    run = _joined(steps)
+    if known:
+        constant = scalar(known, U32)
+        steps.append(lambda _: constant)
+    run, left, right = _joined(steps), one.reader, two.reader
     if one.prepare is None and two.prepare is None:
         return LaneOp(lambda a, b, _: (run((a, b)),))
     return LaneOp(lambda a, b, _: (run((left(a), right(b))),))

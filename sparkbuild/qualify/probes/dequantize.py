@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from typing import Any, Final
 
@@ -79,8 +80,6 @@ def block_values(references: References, blocks: Blocks) -> Bounded:
     offset = blocks.offset()
     if offset is not None:
         unit = references.values(name, offset.data)
-        if blocks.kind.field("dmin") is not None:  # taken off, a minimum of zero as well
-            unit = np.where(unit == 0, -0.0, unit)
         added = blocks.half("m") if blocks.kind.field("m") else blocks.half("dmin")
         found = found + unit * added[:, None]
     return found
@@ -90,7 +89,10 @@ def stored(found: Bounded, name: str) -> Expected:
     """As a buffer of f32, f16 or, as 16-bit words, bf16 must hold it."""
     if name != "bf16":
         return expected(found, _WHY, np.float32 if name == "f32" else np.float16)
-    return expected_bfloat16(found, _WHY)
+    bits = expected_bfloat16(found, _WHY)
+    # Bits tell the zeros apart, and a kernel's way to zero decides its sign: f32 judges those.
+    judged = found.value != 0 if bits.defined is None else bits.defined & (found.value != 0)
+    return replace(bits, defined=judged)
 
 
 def _probe(

@@ -5,7 +5,6 @@ lightning-indexer.cu, in its kernels for few tokens, for many, and for tensor co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from sparkbuild.qualify.probes import bounded
 from sparkbuild.qualify.probes.bounded import Bounded, exactly, expected
 from sparkbuild.qualify.probes.entries import Enum, Type, template_entry
-from sparkbuild.qualify.probes.kv import QUANTS
 from sparkbuild.qualify.probes.launching import (
     generator,
     longs,
@@ -82,28 +80,27 @@ def scores(
     """
     positive = bounded.largest(_products(kernel, q, k), 0.0)
     weighted = (positive * w[..., None]).map(lambda v: np.moveaxis(v, 2, -1))
-    if kernel.name == "wmma":  # eight heads at once
-        eight = weighted.map(lambda v: np.moveaxis(v.reshape(*v.shape[:-1], -1, 8), -2, -1))
-        weighted = eight.map(lambda v: np.moveaxis(v, -1, -2).reshape(*v.shape[:-2], -1))
     return weighted.summed() + mask
 
 
-def _keys(
-    rng: np.random.Generator, kind: str, make: Callable[..., NDArray[np.float32]]
-) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Keys as they are stored, and what they are."""
-    if kind in {"f16", "f32"}:
-        k = make(rng, _STREAMS, _KEYS, _SIZE).astype(np.float16 if kind == "f16" else np.float32)
-        return k, k.astype(np.float32)
-    _, blocks = QUANTS[kind](rng, _STREAMS * _KEYS * _SIZE // 32)
-    d = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
-    if kind == "q8_0":
-        values = d * np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
-    else:
-        nibbles = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
-        values = d * (nibbles.astype(np.float32) - 8)
+def _keys(rng: np.random.Generator, kind: str, *, exact: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Keys as they are stored, and what a kernel has of them, (streams, keys, 128)."""
     shape = (_STREAMS, _KEYS, _SIZE)
-    return blocks.reshape(_STREAMS, _KEYS, -1), values.astype(np.float32).reshape(shape)
+    if kind in {"f16", "f32"}:
+        k = short(rng, *shape).astype(np.float16 if kind == "f16" else np.float32)
+        return k, k
+    count = _STREAMS * _KEYS * _SIZE // 32
+    d = np.exp2(rng.integers(-4, 1, count)) if exact else rng.uniform(0.1, 1.0, count)
+    d = d.astype(np.float16)
+    bytes_ = rng.integers(0, 256, (count, 32 if kind == "q8_0" else 16), np.uint8)
+    if kind == "q8_0":
+        values = d[:, None].astype(np.float32) * bytes_.view(np.int8)
+        values = values.astype(np.float16)  # the kernel for tensor cores has them so
+    else:
+        nibbles = np.concatenate([bytes_ & 15, bytes_ >> 4], axis=1).astype(np.float32)
+        values = d[:, None].astype(np.float32) * (nibbles - 8)
+    blocks = np.concatenate([d.view(np.uint8).reshape(-1, 2), bytes_], axis=1)
+    return blocks.reshape(_STREAMS, _KEYS, -1), values.reshape(shape)
 
 
 def _launch(kernel: Kernel, q: NDArray[Any], k: NDArray[Any], *rest: NDArray[Any]) -> Launch:
@@ -131,17 +128,18 @@ def _launch(kernel: Kernel, q: NDArray[Any], k: NDArray[Any], *rest: NDArray[Any
 def _cases(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
     rng, cases = generator(seed, kernel.entry), []
     mask = np.where(rng.random((1, kernel.tokens, _KEYS)) < 0.2, -np.inf, 0.5).astype(np.float16)
-    makes = {"whole numbers": whole} if kernel.name == "wmma" else {"f16's bits": short}
-    for label, make in (*makes.items(), ("all bits", rough)):
-        queries = rough if make is rough else (whole if kernel.type == "q4_0" else make)
-        q = queries(rng, _STREAMS, kernel.tokens, kernel.heads, _SIZE)
-        stored, k = _keys(rng, kernel.type, make)
-        shape = (_STREAMS, kernel.tokens, kernel.heads)
+    shape = (_STREAMS, kernel.tokens, kernel.heads)
+    for exact in (True, False) if kernel.name == "wmma" else (True,):
+        numbers = whole if kernel.name == "wmma" or kernel.type == "q4_0" else short
+        q = numbers(rng, *shape, _SIZE) if exact else rough(rng, *shape, _SIZE)
+        stored, k = _keys(rng, kernel.type, exact=exact)
+        if kernel.name == "wmma" and kernel.type == "f16" and exact:
+            stored = k = whole(rng, *k.shape).astype(np.float16)
         w = rough(rng, *shape)
-        if make is not rough:
-            w = np.exp2(np.round(w)).astype(np.float32) * np.sign(w)
+        w = (np.exp2(np.round(w)) * np.sign(w)).astype(np.float32) if exact else w
         right = expected(scores(kernel, q, k, w, mask), _WHY)
         launch = _launch(kernel, q, stored, w, mask)
+        label = "without roundings of products" if exact else "all bits"
         cases.append(Case(label=label, launch=launch, expected={"dst": right}))
     return tuple(cases)
 

@@ -134,10 +134,9 @@ class BodyReader:
         line = self._line()
         operands = self._operands.read(rest.rstrip(), line)
         if opcode in _BRANCHES:
-            *before, last = operands or (None,)
-            if last is None:
+            if not operands:
                 raise PtxError("a branch to nowhere", line)
-            operands = (*(each for each in before if each), label(last, line))
+            operands = (*operands[:-1], label(operands[-1], line))
         self._out.instructions.append(
             Instruction(
                 opcode,

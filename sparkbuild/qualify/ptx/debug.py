@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from sparkbuild.qualify.fault import PtxError
@@ -79,7 +79,7 @@ class Locations:
         return Location(self._debug.file(at[0]), int(at[1]))
 
 
-def _strings(text: str) -> Mapping[str, bytes] | dict[str, bytes]:
+def _strings(text: str) -> dict[str, bytes]:
     start = text.find(".debug_str")
     section = _SECTION.search(text, text.rfind("\n", 0, start) + 1) if start >= 0 else None
     if section is None:

@@ -6,8 +6,8 @@ Iterating over the names costs nothing; ``items`` and ``values`` make everything
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, ItemsView, Iterator, ValuesView
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ class LazyDict(dict[str, T]):
 
     def put(self, name: str, make: Callable[[], T]) -> None:
         """Have ``make`` called when ``name`` is first asked for."""
-        dict.__setitem__(self, name, _Later(make))  # type: ignore[assignment]
+        dict.__setitem__(self, name, cast("T", _Later(make)))
 
     def __getitem__(self, name: str) -> T:
         value = dict.__getitem__(self, name)
@@ -35,23 +35,19 @@ class LazyDict(dict[str, T]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """As of a dictionary."""
-        return self[name] if name in self else default
+        if name not in self:
+            return default
+        return self[name]
 
-    def items(self) -> ItemsView[str, T]:
+    def items(self) -> Any:
         """As of a dictionary; makes every value."""
         self._make()
         return dict.items(self)
 
-    def values(self) -> ValuesView[T]:
+    def values(self) -> Any:
         """As of a dictionary; makes every value."""
         self._make()
         return dict.values(self)
-
-    def __eq__(self, other: object) -> bool:
-        self._make()
-        return dict.__eq__(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def _make(self) -> None:
         for name in self:
@@ -91,12 +87,12 @@ class LazyCounts(Counter[str]):
         self._fill()
         return super().get(word, default)
 
-    def items(self) -> ItemsView[str, int]:
+    def items(self) -> Any:
         """As of a dictionary."""
         self._fill()
         return super().items()
 
-    def values(self) -> ValuesView[int]:
+    def values(self) -> Any:
         """As of a dictionary."""
         self._fill()
         return super().values()

@@ -85,12 +85,14 @@ class Operands:
         if found is not None:
             return found
         value = _other(text)
-        if value is not None:
-            return value
+        return self._built(text, line) if value is None else value
+
+    def _built(self, text: str, line: int) -> Operand:
+        """An operand that is made of others."""
         first = text[:1]
         if first == "[":
             return self._address(text, line)
-        if first in "{(":
+        if first in {"{", "("}:
             return Vector(tuple(self._operand(part, line) for part in split(text[1:-1])))
         if "|" in text:
             halves = [self._half(part.strip(), line) for part in text.split("|")]

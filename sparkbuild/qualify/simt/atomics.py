@@ -14,7 +14,6 @@ from sparkbuild.qualify.fault import UnsupportedError
 from sparkbuild.qualify.ptx.model import Instruction, Register
 from sparkbuild.qualify.simt.lanes import Target
 from sparkbuild.qualify.simt.loads import chosen, put
-from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.op import Run, Values
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.site import Meeting, Site
@@ -69,7 +68,6 @@ class AtomicForm:
 
 
 def atomic_run(
-    machine: Machine,
     races: Races,
     site: Site,
     form: AtomicForm,
@@ -78,6 +76,7 @@ def atomic_run(
     target: Target,
 ) -> Run:
     """Run an atomic; ``target`` None where the old value is not wanted."""
+    machine = site.machine
     registers = machine.registers
     dtype = np.dtype(f"<u{form.size}")
 
@@ -89,9 +88,9 @@ def atomic_run(
         operands = [
             np.broadcast_to(chosen(registers[each], lanes), count).astype(dtype) for each in sources
         ]
-        for meeting in site.meet(address, lanes):
-            if meeting.region.space == "shared":
-                races.note("atomic", site.instruction, meeting, form.size, lanes)
+        meetings = site.meet(address, lanes)
+        races.note_shared("atomic", site, meetings, lanes)
+        for meeting in meetings:
             view = meeting.region.view(form.size, 1)
             for rows, index in _rounds(meeting, count):
                 old[rows] = view[index]
@@ -121,15 +120,33 @@ def _rounds(meeting: Meeting, count: int) -> Iterator[tuple[NDArray[np.intp], ND
         yield rows[some], index[some]
 
 
+def _exchange(_: Values, new: Values) -> Values:
+    return new
+
+
+def _compare(old: Values, expected: Values, new: Values) -> Values:
+    return np.where(old == expected, new, old)
+
+
+def _increase(old: Values, most: Values) -> Values:
+    return np.where(old >= most, 0, old + old.dtype.type(1))
+
+
+def _decrease(old: Values, most: Values) -> Values:
+    return np.where((old == 0) | (old > most), most, old - old.dtype.type(1))
+
+
+_OWN: Final[dict[str, Update]] = {
+    "exch": _exchange,
+    "cas": _compare,
+    "inc": _increase,
+    "dec": _decrease,
+}
+
+
 def _update(operation: str, kind: str, space: str, instruction: Instruction) -> Update:
-    if operation == "exch":
-        return lambda _, new: new
-    if operation == "cas":
-        return lambda old, compare, new: np.where(old == compare, new, old)
-    if operation == "inc":
-        return lambda old, most: np.where(old >= most, 0, old + old.dtype.type(1))
-    if operation == "dec":
-        return lambda old, most: np.where((old == 0) | (old > most), most, old - old.dtype.type(1))
+    if operation in _OWN:
+        return _OWN[operation]
     words: tuple[str, ...] = (kind,)
     if kind == "f32" and space != "shared":
         # PTX: addition in global memory flushes subnormal numbers, that in shared memory does not.
@@ -146,4 +163,9 @@ def _update(operation: str, kind: str, space: str, instruction: Instruction) -> 
         raise UnsupportedError(instruction.name, instruction)
     run = op.run
     unsigned = np.dtype(f"<u{_SIZES[kind]}")
-    return lambda old, value: run(old, value)[0].view(unsigned)
+
+    def update(old: Values, value: Values) -> Values:
+        new: Values = run(old, value)[0].view(unsigned)
+        return new
+
+    return update

@@ -57,7 +57,7 @@ class Barriers:
     ) -> None:
         """Have the current lanes wait, to go on at ``place``."""
         barrier = self._barrier(number, expected, instruction)
-        mask = self._machine.everything if self._machine.mask is None else self._machine.mask
+        mask = self._machine.here
         barrier.waiting = barrier.waiting | mask
         barrier.place[mask] = place
         if finish is not None:
@@ -67,7 +67,7 @@ class Barriers:
     def come(self, number: int, expected: int, instruction: Instruction) -> None:
         """Count the current lanes as arrived, which do not wait."""
         barrier = self._barrier(number, expected, instruction)
-        mask = self._machine.everything if self._machine.mask is None else self._machine.mask
+        mask = self._machine.here
         barrier.arrived += self._by_block(mask)
         self.check()
 
@@ -147,7 +147,8 @@ class Barriers:
             )
 
     def _by_block(self, mask: Mask) -> NDArray[np.int64]:
-        return mask.reshape(self._machine.shape.blocks, -1).sum(1)
+        counts: NDArray[np.int64] = mask.reshape(self._machine.shape.blocks, -1).sum(1)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class BarrierGate:
 
 
 def counted_end(
-    machine: Machine, barriers: Barriers, instruction: Instruction, form: BarrierForm, place: int
+    barriers: Barriers, instruction: Instruction, form: BarrierForm, place: int
 ) -> Callable[[], int]:
     """A barrier with a number of threads."""
     number = constant(form.operands[0], instruction)

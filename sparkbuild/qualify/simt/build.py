@@ -25,7 +25,7 @@ from sparkbuild.qualify.simt.program import Step, callee
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.slots import Slots
 from sparkbuild.qualify.simt.symbols import Symbols
-from sparkbuild.qualify.simt.transfers import MEMORY, Transfers
+from sparkbuild.qualify.simt.transfers import Transfers, is_transfer
 
 
 def _nothing() -> None:
@@ -69,23 +69,23 @@ class Builder:
         return {place for place in self.seen if place not in self._ops or self._ops[place].hit}
 
     def _end(self, step: Step, place: int) -> End | None:
+        """How the block ends with this instruction; None where it does not."""
         machine, instruction = self._machine, step.instruction
+        end: End | None = None
         match instruction.opcode:
             case "bra":
-                return branch_end(machine, step, place + 1)
+                end = branch_end(machine, step, place + 1)
             case "brx":
-                return indexed_end(machine, step)
-            case "exit":
-                return exit_end(machine, step, place + 1)
-            case "ret" if step.frame is machine.program.frames[0]:
-                return exit_end(machine, step, place + 1)
-            case "ret":
-                return return_end(machine, step, place + 1)
+                end = indexed_end(machine, step)
+            case "ret" if step.frame is not machine.program.frames[0]:
+                end = return_end(machine, step, place + 1)
+            case "exit" | "ret":
+                end = exit_end(machine, step, place + 1)
             case "bar" | "barrier" if "warp" not in instruction.modifiers:
                 form = barrier_form(instruction)
                 if form.counted:
-                    return counted_end(machine, self._barriers, instruction, form, place + 1)
-        return None
+                    end = counted_end(self._barriers, instruction, form, place + 1)
+        return end
 
     def _op(self, place: int) -> Op:
         op = self._ops.get(place)
@@ -102,15 +102,11 @@ class Builder:
         instruction = step.instruction
         if is_quiet(instruction):
             return Op(place, instruction, _nothing, _nothing)
-        if instruction.opcode in MEMORY:
+        if is_transfer(instruction):
             return self._transfers.op(step, place)
-        match instruction.opcode:
-            case "call":
-                run = self._call(instruction)
-                return Op(place, instruction, run, run)
-            case "trap":
-                run = trap_run(self._machine, instruction, "trap")
-                return Op(place, instruction, run, run)
+        if instruction.opcode in {"call", "trap"}:
+            run = self._leaving(instruction)
+            return Op(place, instruction, run, run)
         return self._computing(step, place)
 
     def _computing(self, step: Step, place: int) -> Op:
@@ -129,18 +125,23 @@ class Builder:
         if isinstance(op, LaneOp):
             full, masked = lane_runs(self._machine, op, sources, targets)
             return Op(place, instruction, full, masked)
+        if instruction.opcode == "activemask":
+            full, masked = warp_runs(self._machine, op, sources, targets, _nothing)
+            return Op(place, instruction, full, masked)
         members = None if op.member_mask is None else sources[op.member_mask]
         gate = WarpGate(self._machine, place, members)
         full, masked = warp_runs(self._machine, op, sources, targets, gate.check)
         return Op(place, instruction, full, masked, gate)
 
-    def _call(self, instruction: Instruction) -> Run:
-        """What belongs to the system; a function of the module stands behind its call.
+    def _leaving(self, instruction: Instruction) -> Run:
+        """``trap`` and calls of what belongs to the system.
 
-        ``vprintf`` prints nothing and leaves its result undefined.
+        A function of the module stands behind its call. ``vprintf`` prints nothing and leaves its
+        result undefined.
         """
-        name = callee(instruction)[0]
-        if name == "__assertfail":
+        if instruction.opcode == "trap":
+            return trap_run(self._machine, instruction, "trap")
+        if callee(instruction)[0] == "__assertfail":
             return trap_run(self._machine, instruction, "an assertion failed")
         return _nothing
 

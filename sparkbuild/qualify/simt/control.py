@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sparkbuild.qualify.fault import DeviceFault, UnsupportedError
-from sparkbuild.qualify.ptx.model import Instruction, Label, Register
+from sparkbuild.qualify.ptx.model import Instruction, Label, Operand, Register
 from sparkbuild.qualify.simt.machine import GONE, Machine
 from sparkbuild.qualify.simt.op import Mask
 from sparkbuild.qualify.simt.program import Step
@@ -15,7 +15,7 @@ from sparkbuild.qualify.simt.program import Step
 End = Callable[[], int]
 
 
-def guard_of(machine: Machine, step: Step) -> tuple[int, bool] | None:
+def guard_of(step: Step) -> tuple[int, bool] | None:
     """The register of the instruction's guard, and whether it is negated."""
     guard = step.instruction.guard
     if guard is None:
@@ -23,11 +23,11 @@ def guard_of(machine: Machine, step: Step) -> tuple[int, bool] | None:
     return step.frame.registers[guard.register.name], guard.negated
 
 
-def place_of(step: Step, label: Label) -> int:
+def place_of(step: Step, label: Operand) -> int:
     """Where a label leads; raises UnsupportedError for one that is not set."""
-    place = step.frame.target(label.name)
+    place = step.frame.target(label.name) if isinstance(label, Label) else None
     if place is None:
-        raise UnsupportedError(f"the label {label.name}, which is not set", step.instruction)
+        raise UnsupportedError(f"a branch to {label}, which is not set", step.instruction)
     return place
 
 
@@ -36,10 +36,8 @@ def branch_end(machine: Machine, step: Step, following: int) -> End:
     if step.skip:
         place = step.frame.pcs[step.index + 1]
     else:
-        label = step.instruction.operands[-1]
-        assert isinstance(label, Label)
-        place = place_of(step, label)
-    guard = guard_of(machine, step)
+        place = place_of(step, step.instruction.operands[-1])
+    guard = guard_of(step)
     if guard is None:
         return lambda: place
     slot, negated = guard
@@ -61,18 +59,16 @@ def branch_end(machine: Machine, step: Step, following: int) -> End:
 def indexed_end(machine: Machine, step: Step) -> End:
     """``brx.idx``: a table of places."""
     index, table = step.instruction.operands
-    assert isinstance(index, Register)
-    assert isinstance(table, Label)
-    names = step.frame.function.branch_targets.get(table.name)
-    if names is None:
-        raise UnsupportedError(f"the table {table.name}, which is not there", step.instruction)
+    names = step.frame.function.branch_targets.get(getattr(table, "name", ""))
+    if names is None or not isinstance(index, Register):
+        raise UnsupportedError(f"a branch by {table}, which is not set", step.instruction)
     places = [place_of(step, Label(name)) for name in names]
     slot = step.frame.registers[index.name]
 
     def end() -> int:
         values = machine.registers[slot]
         values = values if values.size > 1 else np.broadcast_to(values, machine.lanes)
-        left = machine.everything if machine.mask is None else machine.mask
+        left = machine.here
         beyond = left & (values >= len(places))
         if beyond.any():
             _fault(machine, step.instruction, beyond, "trap", "an index beyond the branch table")
@@ -87,7 +83,7 @@ def indexed_end(machine: Machine, step: Step) -> End:
 
 def exit_end(machine: Machine, step: Step, following: int) -> End:
     """``exit``, and ``ret`` of a kernel."""
-    guard = guard_of(machine, step)
+    guard = guard_of(step)
 
     def end() -> int:
         mask = machine.mask
@@ -98,7 +94,7 @@ def exit_end(machine: Machine, step: Step, following: int) -> End:
                     return following
             else:
                 mask = _of_current(machine, taken, guard[1])
-                rest = machine.everything if machine.mask is None else machine.mask
+                rest = machine.here
                 rest = rest & ~mask
                 if rest.any():
                     machine.put(following, rest)
@@ -111,7 +107,7 @@ def exit_end(machine: Machine, step: Step, following: int) -> End:
 def return_end(machine: Machine, step: Step, following: int) -> End:
     """``ret`` of a device function: to behind the call."""
     after = step.frame.after
-    guard = guard_of(machine, step)
+    guard = guard_of(step)
     if guard is None:
         return lambda: after
     slot, negated = guard
@@ -130,7 +126,7 @@ def trap_run(machine: Machine, instruction: Instruction, message: str) -> Callab
     """``trap``, and what the CUDA runtime does when an assertion fails."""
 
     def run() -> None:
-        mask = machine.everything if machine.mask is None else machine.mask
+        mask = machine.here
         _fault(machine, instruction, mask, "trap", message)
 
     return run

@@ -54,9 +54,7 @@ class Copies:
         lanes = self._machine.lane_of if self._machine.ids is None else self._machine.ids
         undefined = np.full_like(data, POISON << 16 | POISON)
         for meeting in meetings:
-            whole = meeting.rows is None
-            rows = np.arange(lanes.size) if whole else meeting.rows
-            assert rows is not None
+            rows = np.arange(lanes.size) if meeting.rows is None else meeting.rows
             copy = _Copy(
                 site.instruction,
                 Meeting(meeting.region, np.broadcast_to(meeting.index, rows.shape)),

@@ -32,10 +32,10 @@ def guarded(machine: Machine, op: Op, slot: int, guard: Guard) -> Op:
         if count == machine.active:
             (op.masked if machine.keep else op.full)()
             return
-        before = machine.mask, machine.keep, machine.ids, machine.active
+        before = machine.mask, machine.here, machine.keep, machine.ids, machine.active
         machine.choose(mask, keep=True)
         op.masked()
-        machine.mask, machine.keep, machine.ids, machine.active = before
+        machine.mask, machine.here, machine.keep, machine.ids, machine.active = before
 
     result = Op(op.pc, op.instruction, run, run, op.gate, hit=False)
     return result

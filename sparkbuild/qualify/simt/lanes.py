@@ -28,7 +28,7 @@ def lane_runs(
         slot, want = targets[0]
 
         def masked() -> None:
-            registers[slot] = where(machine.mask, fit(compute()[0], want), registers[slot])
+            registers[slot] = where(machine.here, fit(compute()[0], want), registers[slot])
 
         return _single(registers, op.run, sources, slot, want), masked
 
@@ -41,7 +41,7 @@ def lane_runs(
         for values, target in zip(compute(), targets, strict=True):
             if target is not None:
                 slot, want = target
-                registers[slot] = where(machine.mask, fit(values, want), registers[slot])
+                registers[slot] = where(machine.here, fit(values, want), registers[slot])
 
     return full, masked_all
 
@@ -133,7 +133,7 @@ def warp_runs(
             if target is not None:
                 slot, want = target
                 result = fit(values.reshape(-1), want)
-                registers[slot] = np.where(machine.mask, result, registers[slot])
+                registers[slot] = np.where(machine.here, result, registers[slot])
 
     return full, masked
 

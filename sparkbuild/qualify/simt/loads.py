@@ -15,20 +15,16 @@ from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.op import Run, Values, fit
 from sparkbuild.qualify.simt.program import Program
 from sparkbuild.qualify.simt.races import Races
-from sparkbuild.qualify.simt.site import Site
+from sparkbuild.qualify.simt.site import Meeting, Site
 
 SPACES: Final = frozenset({"global", "shared", "local", "const", "param"})
 _ELEMENTS: Final = {
-    f"{kind}{bits}": (bits // 8, kind == "s") for kind in "bus" for bits in (8, 16, 32, 64)
-} | {
-    "f16": (2, False),
-    "bf16": (2, False),
-    "f16x2": (4, False),
-    "bf16x2": (4, False),
-    "f32": (4, False),
+    **{f"{kind}{bits}": (bits // 8, kind == "s") for kind in "bus" for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(("f16", "bf16"), (2, False)),
+    **dict.fromkeys(("f32", "f16x2", "bf16x2"), (4, False)),
     "f64": (8, False),
 }
-_OPS: Final = frozenset({"ld", "ldu", "st", "atom", "red"})
+_OPS: Final = frozenset({"ld", "ldu", "st", "atom", "red", "wmma"})
 _VECTORS: Final = {"v2": 2, "v4": 4, "v8": 8}
 _HINTS: Final = frozenset(
     {"nc", "volatile", "relaxed", "acquire", "release", "weak", "mmio", "gpu", "cta", "sys"}
@@ -77,7 +73,6 @@ class Form:
 
 
 def load_run(
-    machine: Machine,
     races: Races | None,
     site: Site,
     slot: int,
@@ -85,6 +80,7 @@ def load_run(
     targets: Sequence[Target],
 ) -> Run:
     """Run a load: addresses in ``slot``, one target for each element."""
+    machine = site.machine
     registers = machine.registers
     size, count = form.size, form.count
     signed = np.dtype(f"<i{size}") if form.signed else None
@@ -96,16 +92,11 @@ def load_run(
             address = address[lanes]
         meetings = site.meet(address, lanes)
         if races is not None:
-            for meeting in meetings:
-                if meeting.region.space == "shared":
-                    races.note("read", site.instruction, meeting, site.size, lanes)
+            races.note_shared("read", site, meetings, lanes)
         if len(meetings) == 1:
             found = meetings[0].region.view(size, count).take(meetings[0].index, axis=0)
         else:
-            found = np.empty((address.size, count) if count > 1 else address.size, f"<u{size}")
-            for meeting in meetings:
-                view = meeting.region.view(size, count)
-                found[meeting.rows] = view.take(meeting.index, axis=0)
+            found = _gathered(meetings, address.size, size, count)
         if signed is not None:
             found = found.view(signed)
         if count == 1:
@@ -117,6 +108,14 @@ def load_run(
                 put(machine, target, found[:, number])
 
     return run
+
+
+def _gathered(meetings: Sequence[Meeting], lanes: int, size: int, count: int) -> Values:
+    """What lanes read that met more than one region."""
+    found = np.empty((lanes, count) if count > 1 else lanes, f"<u{size}")
+    for meeting in meetings:
+        found[meeting.rows] = meeting.region.view(size, count).take(meeting.index, axis=0)
+    return found
 
 
 def put(machine: Machine, target: tuple[int, np.dtype[Any]], values: Values) -> None:
@@ -141,7 +140,6 @@ def put(machine: Machine, target: tuple[int, np.dtype[Any]], values: Values) -> 
 
 
 def store_run(
-    machine: Machine,
     races: Races | None,
     site: Site,
     slot: int,
@@ -149,6 +147,7 @@ def store_run(
     sources: Sequence[int],
 ) -> Run:
     """Run a store: addresses in ``slot``, one source for each element."""
+    machine = site.machine
     registers = machine.registers
     size, count = form.size, form.count
     want = np.dtype(f"<u{size}")
@@ -161,11 +160,9 @@ def store_run(
         meetings = site.meet(address, lanes)
         values = [chosen(registers[each], lanes) for each in sources]
         values = [each if each.dtype is want else each.astype(want) for each in values]
+        if races is not None:
+            races.note_shared("write", site, meetings, lanes, values)
         for meeting in meetings:
-            if races is not None and meeting.region.space == "shared":
-                rows = meeting.rows
-                written = values if rows is None else [chosen(each, rows) for each in values]
-                races.note("write", site.instruction, meeting, site.size, lanes, written)
             _store(meeting.region.view(size, count), meeting.index, values, meeting.rows)
 
     return run

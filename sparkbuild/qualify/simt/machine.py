@@ -122,7 +122,8 @@ class Machine:
 
     def choose(self, mask: Mask | None, *, keep: bool) -> None:
         """Make these lanes the current ones; ``keep`` the registers of others."""
-        self.mask = mask
+        self.mask: Mask | None = mask
+        self.here: Mask = self.everything if mask is None else mask
         self.keep = keep
         self.ids: NDArray[np.intp] | None = None if mask is None else np.flatnonzero(mask)
         self.active = self.lanes if self.ids is None else self.ids.size

@@ -1,8 +1,8 @@
 """``ldmatrix`` and ``stmatrix``: 8 x 8 tiles of 16-bit elements between shared memory and a warp.
 
 Lane ``8 i + r`` of the warp gives the address of row ``r`` of tile ``i``. Lane ``l`` holds of each
-tile the elements ``2 (l % 4)`` and ``2 (l % 4) + 1`` of row ``l // 4``; of column ``l // 4`` where the
-tile is transposed.
+tile the elements ``2 (l % 4)`` and ``2 (l % 4) + 1`` of row ``l // 4``; of column ``l // 4`` where
+the tile is transposed.
 """
 
 from __future__ import annotations
@@ -43,24 +43,26 @@ class MatrixForm:
         self.space = "shared" if "shared" in words else "generic"
 
 
-class _Rows:
+class MatrixRows:
     """The rows that the warps of an instruction name."""
 
-    def __init__(self, machine: Machine, races: Races, site: Site, slot: int, tiles: int) -> None:
-        self._machine = machine
+    def __init__(
+        self, machine: Machine, races: Races, site: Site, slot: int, form: MatrixForm
+    ) -> None:
+        self.machine = machine
+        self.form = form
         self._races = races
         self._site = site
         self._slot = slot
-        self._tiles = tiles
 
     def warps(self) -> NDArray[np.intp]:
         """The warps that take part."""
-        return np.flatnonzero(self._machine.warps(self._machine.mask).all(1))
+        return np.flatnonzero(self.machine.warps(self.machine.mask).all(1))
 
     def meet(self, warps: NDArray[np.intp]) -> tuple[list[Meeting], NDArray[np.intp]]:
         """Where the rows are, and the lane that named each."""
-        machine = self._machine
-        lanes = (warps[:, None] * WARP + np.arange(_ROWS * self._tiles)).reshape(-1)
+        machine = self.machine
+        lanes = (warps[:, None] * WARP + np.arange(_ROWS * self.form.tiles)).reshape(-1)
         address = np.broadcast_to(machine.registers[self._slot], machine.lanes)[lanes]
         return self._site.meet(address, lanes), lanes
 
@@ -87,16 +89,9 @@ class _Rows:
             )
 
 
-def load_matrix_run(
-    machine: Machine,
-    races: Races,
-    site: Site,
-    form: MatrixForm,
-    slot: int,
-    targets: Sequence[Target],
-) -> Run:
+def load_matrix_run(where: MatrixRows, targets: Sequence[Target]) -> Run:
     """Run ``ldmatrix``."""
-    where = _Rows(machine, races, site, slot, form.tiles)
+    machine, form = where.machine, where.form
 
     def run() -> None:
         warps = where.warps()
@@ -120,16 +115,9 @@ def load_matrix_run(
     return run
 
 
-def store_matrix_run(
-    machine: Machine,
-    races: Races,
-    site: Site,
-    form: MatrixForm,
-    slot: int,
-    sources: Sequence[int],
-) -> Run:
+def store_matrix_run(where: MatrixRows, sources: Sequence[int]) -> Run:
     """Run ``stmatrix``."""
-    where = _Rows(machine, races, site, slot, form.tiles)
+    machine, form = where.machine, where.form
 
     def run() -> None:
         warps = where.warps()

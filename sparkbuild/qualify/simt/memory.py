@@ -32,6 +32,8 @@ POISON: Final = 0xFFF5
 _PAD: Final = 64
 """Bytes that an instance is rounded up to, for views of any element."""
 
+_FIRST: Final = np.zeros(1, dtype=np.int64)
+
 Bytes = NDArray[np.uint8]
 
 
@@ -96,8 +98,8 @@ class Region:
         """Where each lane's instance begins, in elements of ``1 << shift`` bytes."""
         steps = self.steps.get(shift)
         if steps is None:
-            assert self.instances is not None
-            steps = self.instances * (self.stride >> shift)
+            lanes = self.instances if self.instances is not None else _FIRST
+            steps = lanes * (self.stride >> shift)
             self.steps[shift] = steps
         return steps
 
@@ -115,13 +117,11 @@ class Memory:
         group = _group(space)
         number = self._count.get(group, 0)
         self._count[group] = number + 1
-        if group == "flat":
-            base = GLOBAL_BASE + number * GLOBAL_STEP
-        else:
-            base = (number + 1) * SMALL_STEP
+        flat = group == "flat"
+        base = GLOBAL_BASE + number * GLOBAL_STEP if flat else (number + 1) * SMALL_STEP
         region = Region(name, space, base, size, writable=writable)
         insort(self._sorted[group], (base, len(self.regions)))
-        if group != "flat":
+        if not flat:
             insort(self._sorted["flat"], (WINDOWS[group] + base, len(self.regions)))
         self.regions.append(region)
         return region

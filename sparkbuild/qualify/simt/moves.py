@@ -1,4 +1,4 @@
-"""``mov``, ``cvta``, ``isspacep``: what needs to know about addresses and registers, not numbers."""
+"""``mov``, ``cvta``, ``isspacep``: what knows about addresses and registers, not numbers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ WIDTHS: Final = {
 }
 """What a register of each type is kept in; one of 8 bits may be declared, and holds 16."""
 
-_SIGNED: Final = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_SIGNED: Final[dict[int, np.dtype[Any]]] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 class Gate(Protocol):
@@ -55,7 +55,7 @@ class Op:
 def fit(values: Values, want: np.dtype[Any]) -> Values:
     """A result as its register keeps it: signed ones extend their sign, others zeros."""
     have = values.dtype
-    if have is want:
+    if have == want:
         return values
     if have.kind == "i" and want.kind == "u":
         if have.itemsize == want.itemsize:
@@ -63,4 +63,5 @@ def fit(values: Values, want: np.dtype[Any]) -> Values:
         return values.astype(_SIGNED[want.itemsize]).view(want)
     if have.kind == "f":
         raise TypeError("a result in floating point, where its bits belong")
-    return values.astype(want)
+    fitted: Values = values.astype(want)
+    return fitted

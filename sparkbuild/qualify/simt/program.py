@@ -105,7 +105,9 @@ class _Splicer:
         for at, instruction in enumerate(function.body):
             frame.pcs.append(len(program.code))
             if instruction.guard and instruction.opcode in _SPLITTING:
-                program.code.append(Step(_skip(instruction), frame, at, skip=True))
+                program.code.append(
+                    Step(_skip(instruction, instruction.guard), frame, at, skip=True)
+                )
             program.code.append(Step(instruction, frame, at))
             if instruction.opcode == "call":
                 self._call(instruction, frame, depth)
@@ -158,7 +160,7 @@ def _names(operand: Operand, instruction: Instruction) -> list[str]:
     return names
 
 
-def _skip(instruction: Instruction) -> Instruction:
-    assert instruction.guard is not None
-    guard = Guard(instruction.guard.register, not instruction.guard.negated)
+def _skip(instruction: Instruction, guard: Guard) -> Instruction:
+    """The branch for those whose guard does not let them."""
+    guard = Guard(guard.register, not guard.negated)
     return Instruction("bra", (), (Label(""),), guard, instruction.line, instruction.location)

@@ -25,7 +25,7 @@ from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.memory import Region
 from sparkbuild.qualify.simt.op import Mask, Values
 from sparkbuild.qualify.simt.record import Record
-from sparkbuild.qualify.simt.site import Meeting
+from sparkbuild.qualify.simt.site import Meeting, Site
 from sparkbuild.qualify.simt.special import WARP
 
 _MOST_BYTES: Final = 128 << 20
@@ -80,6 +80,21 @@ class Races:
         if self._bytes > _MOST_BYTES:
             self._settle()
 
+    def note_shared(
+        self,
+        kind: Kind,
+        site: Site,
+        meetings: Sequence[Meeting],
+        lanes: NDArray[np.intp] | None,
+        values: Sequence[Values] = (),
+    ) -> None:
+        """Note those meetings that are in shared memory."""
+        for meeting in meetings:
+            if meeting.region.space == "shared":
+                rows = meeting.rows
+                some = [each if rows is None or each.size == 1 else each[rows] for each in values]
+                self.note(kind, site.instruction, meeting, site.size, lanes, some)
+
     def warp(self, mask: Mask | None) -> None:
         """Threads of each warp have met."""
         if not self._noted and not self._records:
@@ -98,7 +113,7 @@ class Races:
             return
         self._settle()
         for record in self._records.values():
-            record.forget(blocks, self._machine.block_of)
+            record.forget(blocks)
 
     def _forget(self) -> None:
         self._noted = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ _ONE, _LANES, _WARPS = 0, 1, 2
 _NOBODY: Final = -1
 
 Places = NDArray[Any]
-Lanes = NDArray[np.intp]
+Lanes = NDArray[Any]
 
 
 class Record:
@@ -45,13 +45,10 @@ class Record:
         self._numbers: dict[int, int] = {}
         self._empty = True
 
-    def forget(self, blocks: Mask, block_of: NDArray[np.intp]) -> None:
+    def forget(self, blocks: Mask) -> None:
         """The threads of these blocks have met: what was before is in order."""
         count = self._region.stride // self._grain
-        if self._region.instances is None:
-            rows = np.ones(1, dtype=np.bool_)
-        else:
-            rows = blocks
+        rows = blocks if self._region.instances is not None else np.ones(1, dtype=np.bool_)
         self._writer.reshape(-1, count)[rows] = _NOBODY
         self._reader.reshape(-1, count)[rows] = _NOBODY
 
@@ -94,7 +91,7 @@ class Record:
         if bad.any():
             at = int(bad.argmax())
             other = self._instructions[int(self._writing[places[at]])]
-            self._fault(access, places, lanes, at, int(writer[at]), "wrote", other)
+            self._fault(access, int(places[at]), int(lanes[at]), int(writer[at]), ("wrote", other))
 
     def _after_reads(self, access: Access, places: Places, lanes: Lanes, epochs: Lanes) -> None:
         reader, many = self._reader[places], self._many[places]
@@ -104,7 +101,7 @@ class Record:
         if bad.any():
             at = int(bad.argmax())
             other = self._instructions[int(self._reading[places[at]])]
-            self._fault(access, places, lanes, at, int(reader[at]), "read", other)
+            self._fault(access, int(places[at]), int(lanes[at]), int(reader[at]), ("read", other))
 
     def _note_write(
         self,
@@ -125,8 +122,8 @@ class Record:
             twice &= self._value[places] != written
         if access.kind != "atomic" and twice.any():
             at = int(twice.argmax())
-            other = int(self._writer[places[at]])
-            self._fault(access, places, lanes, at, other, "wrote", access.instruction)
+            place, did = int(places[at]), ("wrote", access.instruction)
+            self._fault(access, place, int(lanes[at]), int(self._writer[place]), did)
 
     def _note_read(self, places: Places, lanes: Lanes, epochs: Lanes, number: int) -> None:
         before, many = self._reader[places], self._many[places]
@@ -145,28 +142,19 @@ class Record:
             self._many[places[far]] = _WARPS
 
     def _fault(
-        self,
-        access: Access,
-        places: Places,
-        lanes: Lanes,
-        at: int,
-        other: int,
-        did: str,
-        instruction: Instruction,
-    ) -> None:
+        self, access: Access, place: int, lane: int, other: int, did: tuple[str, Instruction]
+    ) -> NoReturn:
         machine, region = self._machine, self._region
-        block, thread = machine.thread(int(lanes[at]))
-        offset = int(places[at]) * self._grain % region.stride
+        block, thread = machine.thread(lane)
+        offset = place * self._grain % region.stride
         does = {"read": "reads", "write": "writes", "atomic": "changes"}[access.kind]
-        where = (
-            f" ({instruction.location.file}:{instruction.location.line})"
-            if (instruction.location)
-            else ""
-        )
+        verb, instruction = did
+        source = instruction.location
+        where = f" ({source.file}:{source.line})" if source else ""
         raise DeviceFault(
             "race",
             f"thread {thread} of block {block} {does} byte {offset} of {region.name}, which thread "
-            f"{machine.thread(other)[1]} {did} in PTX line {instruction.line}{where}, "
+            f"{machine.thread(other)[1]} {verb} in PTX line {instruction.line}{where}, "
             "and nothing orders the two",
             instruction=access.instruction,
             lane=(block, thread),

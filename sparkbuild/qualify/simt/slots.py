@@ -40,7 +40,7 @@ class Slots:
         self._symbols = symbols
         self._constants: dict[tuple[int, str], int] = {}
 
-    def base(self, step: Step, address: Address, space: str) -> int:
+    def base(self, step: Step, address: Address) -> int:
         """The register of an address's base."""
         base = address.base
         if isinstance(base, Register):

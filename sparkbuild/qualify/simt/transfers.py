@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sparkbuild.qualify.fault import UnsupportedError
 from sparkbuild.qualify.ptx.model import (
     Address,
@@ -26,6 +28,7 @@ from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.matrix import (
     ROW_BYTES,
     MatrixForm,
+    MatrixRows,
     load_matrix_run,
     store_matrix_run,
 )
@@ -34,10 +37,23 @@ from sparkbuild.qualify.simt.program import Step
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.site import Site
 from sparkbuild.qualify.simt.slots import Slots
+from sparkbuild.qualify.simt.wmma import (
+    FragmentForm,
+    Fragments,
+    load_fragment_run,
+    store_fragment_run,
+)
 
-MEMORY = frozenset(
+_MEMORY: Final = frozenset(
     {"ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "cp", "bar", "barrier"}
 )
+
+
+def is_transfer(instruction: Instruction) -> bool:
+    """Whether ``Transfers`` is for this instruction."""
+    if instruction.opcode == "wmma":
+        return instruction.modifiers[:1] != ("mma",)
+    return instruction.opcode in _MEMORY
 
 
 class Transfers:
@@ -51,7 +67,7 @@ class Transfers:
         self._copies: Copies | None = None
 
     def op(self, step: Step, place: int) -> Op:
-        """The operation of an instruction of ``MEMORY``."""
+        """The operation of an instruction."""
         instruction = step.instruction
         match instruction.opcode:
             case "ld" | "ldu" | "st":
@@ -62,6 +78,8 @@ class Transfers:
                 run = self._copy(step)
             case "ldmatrix" | "stmatrix":
                 return self._matrix(step, place)
+            case "wmma":
+                return self._fragment(step, place)
             case _ if "warp" in instruction.modifiers:
                 return self._warp_barrier(step, place)
             case _:
@@ -82,7 +100,7 @@ class Transfers:
             plus=where.offset,
             writes=writes,
         )
-        return site, self._slots.base(step, where, space)
+        return site, self._slots.base(step, where)
 
     def _plain(self, step: Step) -> Run:
         instruction = step.instruction
@@ -98,8 +116,8 @@ class Transfers:
         races = self._races if form.space in {"shared", "generic"} else None
         if loads:
             targets = self._slots.targets(step, items)
-            return load_run(self._machine, races, site, slot, form, targets)
-        return store_run(self._machine, races, site, slot, form, self._slots.sources(step, items))
+            return load_run(races, site, slot, form, targets)
+        return store_run(races, site, slot, form, self._slots.sources(step, items))
 
     def _atomic(self, step: Step) -> Run:
         instruction = step.instruction
@@ -114,7 +132,7 @@ class Transfers:
             raise UnsupportedError(instruction.name, instruction)
         site, slot = self._site(step, operands[0], form.space, form.size, writes=True)
         sources = self._slots.sources(step, operands[1:])
-        return atomic_run(self._machine, self._races, site, form, slot, sources, target)
+        return atomic_run(self._races, site, form, slot, sources, target)
 
     def _matrix(self, step: Step, place: int) -> Op:
         instruction = step.instruction
@@ -125,18 +143,41 @@ class Transfers:
         if len(items) != form.tiles:
             raise UnsupportedError(instruction.name, instruction)
         site, slot = self._site(step, where, form.space, ROW_BYTES, writes=not loads)
-        gate = WarpGate(self._machine, place, None)
-        common = (self._machine, self._races, site, form, slot)
+        rows = MatrixRows(self._machine, self._races, site, slot, form)
         if loads:
-            move = load_matrix_run(*common, self._slots.targets(step, items))
+            move = load_matrix_run(rows, self._slots.targets(step, items))
         else:
-            move = store_matrix_run(*common, self._slots.sources(step, items))
+            move = store_matrix_run(rows, self._slots.sources(step, items))
+        return self._whole_warp(place, move)
+
+    def _fragment(self, step: Step, place: int) -> Op:
+        instruction = step.instruction
+        form = FragmentForm(instruction)
+        order = instruction.operands if form.loads else _swapped(instruction.operands)
+        if len(order) != 3 or not isinstance(order[0], Vector):
+            raise UnsupportedError(f"{instruction.name} without a stride", instruction)
+        values, where, stride = order
+        items = values.items if isinstance(values, Vector) else ()
+        if len(items) != form.registers:
+            raise UnsupportedError(instruction.name, instruction)
+        site, slot = self._site(step, where, form.space, form.size, writes=not form.loads)
+        slots = (slot, self._slots.source(step, stride))
+        fragments = Fragments(self._machine, self._races, site, form, slots)
+        if form.loads:
+            move = load_fragment_run(fragments, self._slots.targets(step, items))
+        else:
+            move = store_fragment_run(fragments, self._slots.sources(step, items))
+        return self._whole_warp(place, move)
+
+    def _whole_warp(self, place: int, move: Run) -> Op:
+        """An operation that all lanes of a warp do together."""
+        gate = WarpGate(self._machine, place, None)
 
         def run() -> None:
             gate.check()
             move()
 
-        return Op(place, instruction, run, run, gate)
+        return Op(place, self._machine.program.code[place].instruction, run, run, gate)
 
     def _copy(self, step: Step) -> Run:
         instruction = step.instruction
@@ -208,8 +249,14 @@ class Transfers:
         def run() -> None:
             self._races.barrier(None, partial=False)
             if finish is not None:
-                here = machine.everything if machine.mask is None else machine.mask
+                here = machine.here
                 finish(here, here)
 
         gate = BarrierGate(machine, self._barriers, place, number, finish)
         return Op(place, instruction, run, run, gate)
+
+
+def _swapped(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Address and value of a store in the order of a load."""
+    first, second, *rest = operands
+    return (second, first, *rest)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sparkbuild.qualify.alu.fragments import WMMA_SHAPES, wmma_elements
 from sparkbuild.qualify.fault import DeviceFault, UnsupportedError
 from sparkbuild.qualify.ptx.model import Instruction
+from sparkbuild.qualify.simt.access import Kind
 from sparkbuild.qualify.simt.lanes import Target
 from sparkbuild.qualify.simt.loads import put
 from sparkbuild.qualify.simt.machine import Machine
@@ -40,10 +41,11 @@ class FragmentForm:
             or words[0] not in {"load", "store"}
         ):
             raise UnsupportedError(instruction.name, instruction)
-        _, self.matrix, _, _, self.layout, self.shape, kind = words
+        verb, self.matrix, _, _, self.layout, self.shape, kind = words
         wanted = {"a", "b", "c"} if self.loads else {"d"}
         if (
-            self.matrix not in wanted
+            verb not in {"load", "store"}
+            or self.matrix not in wanted
             or self.layout not in {"row", "col"}
             or self.shape not in WMMA_SHAPES
             or kind not in _SIZES
@@ -63,24 +65,24 @@ class FragmentForm:
         return ((column * stride + row) * self.size).astype(np.uint64)
 
 
-class _Fragments:
+class Fragments:
     """The elements that the warps of an instruction touch."""
 
     def __init__(
         self, machine: Machine, races: Races, site: Site, form: FragmentForm, slots: tuple[int, int]
     ) -> None:
-        self._machine = machine
+        self.machine = machine
+        self.form = form
         self._races = races
         self._site = site
-        self._form = form
         self._address, self._stride = slots
 
     def meet(self) -> tuple[list[Meeting], NDArray[np.intp]]:
         """Where all elements are, warp after warp and lane after lane, and the lane of each."""
-        machine = self._machine
+        machine = self.machine
         warps = np.flatnonzero(machine.warps(machine.mask).all(1))
         stride = int(self._same(self._stride, warps)[0])
-        places = self._form.places(stride).reshape(-1)
+        places = self.form.places(stride).reshape(-1)
         address = self._same(self._address, warps).astype(np.uint64)
         each = (address[:, None] + places).reshape(-1)
         lanes = (warps[:, None] * WARP + np.arange(WARP)).reshape(-1)
@@ -94,14 +96,17 @@ class _Fragments:
         for meeting in meetings:
             if meeting.region.space == "shared":
                 written = () if values is None else (values[_rows(meeting)],)
-                kind = "read" if values is None else "write"
+                kind: Kind = "read" if values is None else "write"
                 self._races.note(
-                    kind, self._site.instruction, meeting, self._form.size, lanes, written
+                    kind, self._site.instruction, meeting, self.form.size, lanes, written
                 )
 
     def _same(self, slot: int, warps: NDArray[np.intp]) -> Values:
-        """One value a warp; raises DeviceFault where its lanes do not agree."""
-        machine = self._machine
+        """One value a warp; raises DeviceFault where its lanes do not agree.
+
+        The stride must be the same in all warps: it is a constant wherever ggml uses it.
+        """
+        machine = self.machine
         values = np.broadcast_to(machine.registers[slot], machine.lanes).reshape(-1, WARP)[warps]
         torn = (values != values[:, :1]).any(1)
         if torn.any() or (slot == self._stride and (values != values[0, 0]).any()):
@@ -114,16 +119,9 @@ class _Fragments:
         return values[:, 0]
 
 
-def load_fragment_run(
-    machine: Machine,
-    races: Races,
-    site: Site,
-    form: FragmentForm,
-    slots: tuple[int, int],
-    targets: Sequence[Target],
-) -> Run:
-    """Run ``wmma.load``; ``slots`` hold the address and the stride."""
-    fragments = _Fragments(machine, races, site, form, slots)
+def load_fragment_run(fragments: Fragments, targets: Sequence[Target]) -> Run:
+    """Run ``wmma.load``."""
+    machine, form = fragments.machine, fragments.form
 
     def run() -> None:
         meetings, lanes = fragments.meet()
@@ -139,23 +137,16 @@ def load_fragment_run(
     return run
 
 
-def store_fragment_run(
-    machine: Machine,
-    races: Races,
-    site: Site,
-    form: FragmentForm,
-    slots: tuple[int, int],
-    sources: Sequence[int],
-) -> Run:
+def store_fragment_run(fragments: Fragments, sources: Sequence[int]) -> Run:
     """Run ``wmma.store``."""
-    fragments = _Fragments(machine, races, site, form, slots)
+    machine, form = fragments.machine, fragments.form
 
     def run() -> None:
         meetings, lanes = fragments.meet()
         values = [np.broadcast_to(machine.registers[each], machine.lanes) for each in sources]
         words = np.stack(values, axis=1)
         if machine.mask is not None:
-            words = words[machine.warps(machine.mask).all(1).repeat(WARP)]
+            words = words[machine.mask]
         elements = np.ascontiguousarray(words).view(f"<u{form.size}").reshape(-1)
         fragments.note(meetings, lanes, elements)
         for meeting in meetings:
