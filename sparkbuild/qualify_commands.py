@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from sparkbuild.toolkit.model import Identity
     from sparkbuild.workspace import Workspace
 
+FEW = 4
+"""From so many verdicts on only the table is shown."""
 NOTICED = 0.95
 """Of seeded faults that change an output, at least so many have to be caught."""
 
 
 @click.command("qualify")
-@click.argument("name", metavar="ROOT|RELEASE")
+@click.argument("names", metavar="ROOT|RELEASE...", nargs=-1, required=True)
 @VARIANT
 @click.option(
     "--arch",
@@ -57,7 +59,7 @@ NOTICED = 0.95
 @WORK
 @JSON
 def qualify_command(
-    name: str,
+    names: tuple[str, ...],
     variant: str,
     architectures: tuple[str, ...],
     platform_name: str | None,
@@ -75,9 +77,10 @@ def qualify_command(
     """Compile a variant's own device code to PTX, execute it on the CPU, and compare.
 
     Needs no GPU. ROOT is a folder, also one that holds compilers alone; RELEASE is 13.0, or an
-    exact nvcc. A verdict is kept for as long as compiler, source, flags and probes stay the same.
-    Exit code 0 where everything is right, 10 where code is wrong, 21 where nothing is wrong and
-    something could not be judged, or where less than 95 % of seeded faults were noticed.
+    exact nvcc; of several compilers and targets a table is shown. A verdict is kept for as long as
+    compiler, source, flags and probes stay the same. Exit code 0 where everything is right, 10
+    where code is wrong, 21 where nothing is wrong and something could not be judged, or where less
+    than 95 % of seeded faults were noticed.
     """
     from msgspec import to_builtins
 
@@ -85,7 +88,7 @@ def qualify_command(
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
     from sparkbuild.qualify_work import qualify, sow, subject_of_root
-    from sparkbuild.report.qualification import qualification_view, sowed_view
+    from sparkbuild.report.qualification import grid_view, qualification_view, sowed_view
     from sparkbuild.toolkit.host import find_host_compiler
 
     from_recipes, workspace = _places(recipes, work)
@@ -97,7 +100,7 @@ def qualify_command(
         host = find_host_compiler()
         judged = set[str]()
         for identity, options, target in _subjects(
-            name, from_recipes, workspace, architectures, platform_name or current_platform()
+            names, from_recipes, workspace, architectures, platform_name or current_platform()
         ):
             live.started(f"qualify {identity.toolchain or identity.root} {target}")
             every = {**patchset.build.cmake, **options}
@@ -128,8 +131,10 @@ def qualify_command(
         facts = {"qualifications": to_builtins(results)}
         print_json({**facts, **({"seeded": to_builtins(sowed)} if seeded else {})})
     else:
-        for result in results:
+        for result in results if len(results) < FEW else ():
             screen.print(qualification_view(result, missed=missed), crop=False)
+        if len(results) > 1:
+            screen.print(grid_view(results), crop=False)
         for one in sowed:
             screen.print(sowed_view(one), crop=False)
     verdicts = {result.verdict for result in results}
@@ -168,7 +173,11 @@ def _tree(
 
 
 def _subjects(
-    name: str, recipes: Recipes, workspace: Workspace, architectures: tuple[str, ...], platform: str
+    names: tuple[str, ...],
+    recipes: Recipes,
+    workspace: Workspace,
+    architectures: tuple[str, ...],
+    platform: str,
 ) -> Iterator[tuple[Identity, dict[str, str], str]]:
     """Every root that is meant, with its toolchain's CMake options, once for each target."""
     from sparkbuild.toolkit.book import read_book
@@ -178,9 +187,13 @@ def _subjects(
 
     asked = plain_architectures(architectures)
     book = read_book(recipes)
-    for identity in identities(name, recipes, book, workspace, asked):
-        if platform and "/" not in name and identity.platform != platform:
-            continue
+    every = [
+        identity
+        for name in names
+        for identity in identities(name, recipes, book, workspace, asked)
+        if "/" in name or identity.platform == platform
+    ]
+    for identity in every:
         chain = book.toolchains.get(identity.toolchain or "")
         own = chain.cuda.architectures if chain and chain.cuda else DEFAULT_ARCHITECTURES
         options = chain.options() if chain else {}

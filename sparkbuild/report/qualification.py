@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -61,6 +61,44 @@ class _View:
         if found.coverage:
             yield Text("")
             yield from _coverage(found, ink, missed=self.missed)
+
+
+def grid_view(found: Sequence[Qualification]) -> RenderableType:
+    """Compilers by targets: right, or what wrong code breaks."""
+    return _Grid(found=tuple(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """See ``grid_view``."""
+
+    found: tuple[Qualification, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console, options
+        table = Table(box=RULED, pad_edge=False, show_edge=False, padding=(0, 1))
+        table.add_column("compiler", no_wrap=True)
+        judged = [(one.compiler, one) for one in self.found if one.compiler]
+        targets = list(dict.fromkeys(compiler.architecture for compiler, _ in judged))
+        for target in targets:
+            table.add_column(target, overflow="fold")
+        rows: dict[str, dict[str, Qualification]] = {}
+        for compiler, one in judged:
+            machine = compiler.platform.removeprefix("linux-")
+            name = f"{compiler.toolkit.removeprefix('cuda-')} ({compiler.cicc}, {machine})"
+            rows.setdefault(name, {})[compiler.architecture] = one
+        for name, there in rows.items():
+            table.add_row(name, *(_cell(there.get(target)) for target in targets))
+        yield table
+
+
+def _cell(found: Qualification | None) -> Text:
+    if found is None:
+        return Text("")
+    if found.verdict != "wrong":
+        return Text(found.verdict, _STYLES[found.verdict])
+    named = ", ".join(found.broken_types) or f"{len(found.wrong)} probes"
+    return Text(f"wrong: {named}", _STYLES["wrong"])
 
 
 def sowed_view(sowed: Sowed) -> RenderableType:

@@ -50,8 +50,9 @@ def _sign(value: float) -> float:
 
 def _fma(a: float, b: float, c: float, mode: Mode) -> float:
     if not all(map(math.isfinite, (a, b, c))):
-        with np.errstate(all="ignore"):
-            return float(np.float64(a) * np.float64(b) + np.float64(c))
+        # Signs and zeros say it all; a finite product must not overflow on the way.
+        x, y, z = (_sign(each) * (each != 0) if math.isfinite(each) else each for each in (a, b, c))
+        return x * y + z
     product_sign, total = _sign(a) * _sign(b), Fraction(a) * Fraction(b) + Fraction(c)
     if total == 0:
         zeros_agree = product_sign == _sign(c)

@@ -31,6 +31,9 @@ CONVERT: Final = "ggml-cuda/convert.cu"
 ROWS: Final = "ggml-cuda/getrows.cu"
 READ: Final = "ggml-cuda/dequantize.cuh"
 
+UNIT: Final = "dequantize"
+_SCOPE: Final = "rows"
+"""The namespace that the unit puts getrows.cu in: it and convert.cu include the same header."""
 ELEMENTS: Final = 16384
 """Values of a launch: 64 super-blocks, which hold every index of the largest table once."""
 
@@ -40,19 +43,11 @@ _WHY: Final = "the products are exact in f32; one rounding where something is ad
 _Launch = Callable[[Blocks, Buffer], Launch]
 
 
-def dequantize_text() -> str:
-    """The unit of conversions."""
-    return _template("dequantize.cu")
-
-
-def rows_text(facts: SourceFacts) -> str:
-    """The unit of rows by index, with the instances that the source's switch names."""
-    lines = []
-    for kind in facts.types.values():
-        found = _rows_switch(facts, kind)
-        if found is not None:
-            lines.append(found)
-    return _template("dequantize_rows.cu") + "\n".join(lines) + "\n};\n"
+def unit_text(facts: SourceFacts) -> str:
+    """The unit of conversions and of rows by index, whose instances the source's switch names."""
+    lines = [line for kind in facts.types.values() if (line := _rows_line(facts, kind)) is not None]
+    units = resources.files("sparkbuild.qualify.probes").joinpath("units")
+    return units.joinpath("dequantize.cu").read_text() + "\n".join(lines) + "\n};\n"
 
 
 def dequantize_probes(facts: SourceFacts, references: References) -> tuple[Probe, ...]:
@@ -112,7 +107,7 @@ def _probe(
     entry = launcher(Blocks(kind, np.zeros((1, kind.size), np.uint8)), Buffer("dst", np.zeros(1)))
     return Probe(
         name=f"dequantize {kind.name} to {name}",
-        unit="dequantize",
+        unit=UNIT,
         entry=entry.entry,
         kind="dequantize",
         functions=(f"dequantize_block_{kind.name}", *facts.callees(READ, function)),
@@ -169,7 +164,7 @@ def _small_conversion(facts: SourceFacts, template: str, mangled: Type) -> _Laun
     return launcher
 
 
-def _rows_switch(facts: SourceFacts, kind: TensorType) -> str | None:
+def _rows_line(facts: SourceFacts, kind: TensorType) -> str | None:
     """A type's line of the table, from ``ggml_cuda_get_rows_switch_src0_type``."""
     found = _rows_case(facts, kind)
     if found is None:
@@ -200,8 +195,10 @@ def _rows(facts: SourceFacts, kind: TensorType) -> tuple[str, int, int] | None:
     shape, names = found
     if shape == "q":
         qk, qr = (facts.constant(name) for name in names[:2])
-        return template_entry("k_get_rows", qk, qr, Function(names[2]), FLOAT), 256, 512
-    return template_entry("k_get_rows_kq", FLOAT, Function(names[1])), int(names[0]), 256
+        entry = template_entry("k_get_rows", qk, qr, Function(names[2]), FLOAT, scope=_SCOPE)
+        return entry, 256, 512
+    entry = template_entry("k_get_rows_kq", FLOAT, Function(names[1]), scope=_SCOPE)
+    return entry, int(names[0]), 256
 
 
 def _rows_probe(
@@ -215,11 +212,11 @@ def _rows_probe(
 
     return Probe(
         name=f"get_rows {kind.name}",
-        unit="dequantize_rows",
+        unit=UNIT,
         entry=entry,
         kind="get_rows",
         functions=(
-            entry.removeprefix("_Z").lstrip("0123456789").partition("I")[0],
+            "k_get_rows" if part == 512 else "k_get_rows_kq",
             *facts.callees(READ, f"dequantize_{kind.name}"),
         ),
         cases=cases,
@@ -249,8 +246,3 @@ def _rows_case_of(
     at = (np.arange(layers)[:, None], ids)
     found = values.map(lambda some: some[at])
     return Case(f"{layers} x {fetched} rows of {width}", launch, {"dst": stored(found, "f32")})
-
-
-def _template(name: str) -> str:
-    units = resources.files("sparkbuild.qualify.probes").joinpath("units")
-    return units.joinpath(name).read_text()

@@ -40,10 +40,14 @@ BFLOAT16 = Type("13__nv_bfloat16")
 Argument = Enum | Function | Type | bool | int
 
 
-def template_entry(name: str, *arguments: Argument) -> str:
-    """The pattern of a kernel template's entry; without arguments, of a plain function's."""
+def template_entry(name: str, *arguments: Argument, scope: str = "") -> str:
+    """The pattern of a kernel template's entry; without arguments, of a plain function's.
+
+    ``scope`` is the namespace that it is in.
+    """
     listed = "".join(_mangled(argument) for argument in arguments)
-    return f"_Z{len(name)}{name}" + (f"I{listed}E*" if arguments else "*")
+    nested = f"N{len(scope)}{scope}" if scope else ""
+    return f"_Z{nested}{len(name)}{name}" + (f"I{listed}E*" if arguments else "*")
 
 
 def find_entry(names: Iterable[str], entry: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Final
 
@@ -13,7 +13,7 @@ from sparkbuild.qualify.probes.entries import Enum, template_entry
 from sparkbuild.qualify.probes.inputs import Blocks, random_blocks, random_halves
 from sparkbuild.qualify.probes.launching import generator
 from sparkbuild.qualify.probes.model import Case, Probe
-from sparkbuild.qualify.probes.tiles_config import TileConfig, has_fp4, tile_config
+from sparkbuild.qualify.probes.tiles_config import MMQ, TileConfig, has_fp4, tile_config
 from sparkbuild.qualify.probes.tiles_fp4 import fp4_case
 from sparkbuild.qualify.probes.tiles_launch import Shape, tile_launch
 from sparkbuild.qualify.probes.tiles_sums import Columns, combine_tile, make_tile
@@ -22,11 +22,12 @@ from sparkbuild.qualify.reference.source import SourceFacts, TensorType
 
 NARROW: Final = 8
 """Columns of the smallest tile: the loaders and dot products are those of all."""
+PLAIN_UNIT: Final = "mmq_plain"
 WIDE: Final = 48
 """From here on a warp takes 32 rows of x instead of 16, in two halves."""
 
-_WIDE_TYPES: Final = ("q8_0", "q4_K", "q3_K", "q2_K", "q6_K")
-"""One type for each of the dot products that the narrow tiles of all types share."""
+_WIDE_TYPES: Final = ("q8_0", "q4_K", "q3_K")
+"""One type for each of the dot products that most types share."""
 
 WHY: Final = (
     "every rounding of f32 in the order of the tensor-core dot product, f16 where the loader keeps "
@@ -47,20 +48,30 @@ def configs(facts: SourceFacts, arch: str) -> tuple[TileConfig, ...]:
 
 
 def unit_of(config: TileConfig) -> str:
-    """The unit that an instance is compiled in: three of about the same size, and the wide ones."""
+    """The unit that an instance is compiled in."""
     if config.columns == WIDE:
         return "mmq_wide"
-    return _group(config.kind)
+    super_blocks = config.kind.elements == 256
+    return "mmq_super" if super_blocks else PLAIN_UNIT
 
 
-def unit_texts(facts: SourceFacts, arch: str) -> dict[str, str]:
-    """Each unit with the instances that it must hold."""
-    template = resources.files("sparkbuild.qualify.probes").joinpath("units/mmq_tiles.cu")
+def table_lines(facts: SourceFacts, arch: str) -> dict[str, list[str]]:
+    """What each unit's table must hold."""
     lines: dict[str, list[str]] = {}
     for config in configs(facts, arch):
-        lines.setdefault(unit_of(config), []).append(f"    TILE({config.instance})")
-    head = template.read_text()
-    return {unit: head + "\n".join(sorted(set(some))) + "\n};\n" for unit, some in lines.items()}
+        lines.setdefault(unit_of(config), []).append(f"TILE({config.instance})")
+    return lines
+
+
+def unit_text(lines: Sequence[str]) -> str:
+    """A unit whose table has these lines."""
+    template = resources.files("sparkbuild.qualify.probes").joinpath("units/mmq_tiles.cu")
+    return template.read_text() + "".join(f"    {line}\n" for line in lines) + "};\n"
+
+
+def has_tiles(facts: SourceFacts, kind: TensorType) -> bool:
+    """Whether MMQ has a type at all, whatever of it is understood here."""
+    return f"case {kind.enumerator}:" in facts.body(MMQ, "ggml_cuda_mmq_get_util_funcs")
 
 
 def tile_entry(facts: SourceFacts, config: TileConfig, kernel: str = "mul_mat_q") -> str:
@@ -156,10 +167,3 @@ def _case(
     return Case(
         f"{shape.rows} x {shape.columns} x {depth}", launch, {"dst": expected(found, WHY)}
     )
-
-
-def _group(kind: TensorType) -> str:
-    """Three units of about the same size."""
-    if kind.name.startswith("iq"):
-        return "mmq_grids"
-    return "mmq_k" if kind.name.endswith("_K") else "mmq_plain"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from sparkbuild.qualify.probes.launching import NULL, fastdiv
 from sparkbuild.qualify.probes.tiles_config import TileConfig
 from sparkbuild.qualify.simt.contract import Argument, Buffer, Launch
 
-WARP = 32
+WARP: Final = 32
+_BEHIND_IDS: Final = 64
+"""ggml's pool gives memory in steps of 256 bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +62,7 @@ def tile_launch(
     arguments: list[Argument] = [
         Buffer("x", x),
         Buffer("y", padded),
-        Buffer("ids", np.array(shape.ids, np.int32)) if shape.ids else NULL,
+        Buffer("ids", _padded(shape.ids)) if shape.ids else NULL,
         Buffer("bounds", np.array(shape.bounds, np.int32)) if shape.bounds else NULL,
         Buffer("dst", dst, writable=True),
         Buffer("fixup", fixup, writable=True) if shape.blocks else NULL,
@@ -87,6 +90,11 @@ def fixup_launch(
     ]  # fmt: skip
     grid = (shape.blocks, config.rows // WARP, 1)
     return Launch(entry, grid, (WARP, config.threads // WARP // 2, 1), arguments)
+
+
+def _padded(ids: tuple[int, ...]) -> NDArray[np.int32]:
+    """With as many behind them as a tile may read and not use: the host's pool leaves such room."""
+    return np.array([*ids, *([0] * _BEHIND_IDS)], np.int32)
 
 
 def _ints(*values: int) -> list[np.int32]:

@@ -13,7 +13,7 @@ from sparkbuild.qualify.alu.decode import decode
 from sparkbuild.qualify.fault import UnsupportedError
 from sparkbuild.qualify.ptx.model import Instruction, Register
 from sparkbuild.qualify.simt.lanes import Target
-from sparkbuild.qualify.simt.loads import chosen, put
+from sparkbuild.qualify.simt.loads import QUALIFIERS, chosen, put
 from sparkbuild.qualify.simt.op import Run, Values
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.site import Meeting, Site
@@ -52,8 +52,8 @@ class AtomicForm:
         self.space = "generic"
         self.operation = self.type = ""
         for word in instruction.modifiers:
-            base = word.partition("::")[0]
-            if base in _SPACES:
+            base, _, rest = word.partition("::")
+            if base in _SPACES and rest in QUALIFIERS:
                 self.space = base
             elif word in _OPERATIONS:
                 self.operation = word

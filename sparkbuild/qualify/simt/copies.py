@@ -118,8 +118,9 @@ def _part(copy: _Copy, rows: NDArray[np.bool_]) -> _Copy:
 def copy_size(instruction: Instruction, size: int) -> None:
     """Raise UnsupportedError for a form of ``cp.async`` that is not known."""
     words = instruction.modifiers[1:]
-    spaces = [word.partition("::")[0] for word in words if word not in _HINTS]
-    if size not in _SIZES or spaces != ["shared", "global"]:
+    spaces = [word for word in words if word not in _HINTS]
+    known = (["shared", "global"], ["shared::cta", "global"])
+    if size not in _SIZES or spaces not in known:
         raise UnsupportedError(f"{instruction.name} of {size} bytes", instruction)
 
 

@@ -17,6 +17,8 @@ from sparkbuild.qualify.simt.program import Program
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.site import Meeting, Site
 
+QUALIFIERS: Final = frozenset({"", "cta", "entry", "func"})
+"""What may follow ``::`` behind a space; ``shared::cluster`` is not known."""
 SPACES: Final = frozenset({"global", "shared", "local", "const", "param"})
 _ELEMENTS: Final = {
     **{f"{kind}{bits}": (bits // 8, kind == "s") for kind in "bus" for bits in (8, 16, 32, 64)},
@@ -58,8 +60,8 @@ class Form:
         self.count = 1
         self.type = ""
         for word in instruction.modifiers:
-            base = word.partition("::")[0]
-            if base in SPACES:
+            base, _, rest = word.partition("::")
+            if base in SPACES and rest in QUALIFIERS:
                 self.space = base
             elif word in _VECTORS:
                 self.count = _VECTORS[word]

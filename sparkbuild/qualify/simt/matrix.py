@@ -33,7 +33,7 @@ class MatrixForm:
     """The modifiers of ``ldmatrix`` and ``stmatrix`` taken apart."""
 
     def __init__(self, instruction: Instruction) -> None:
-        words = [word.partition("::")[0] for word in instruction.modifiers]
+        words = ["shared" if word == "shared::cta" else word for word in instruction.modifiers]
         self.transposed = "trans" in words
         tiles = [word for word in words if word in _TILES]
         known = {"sync", "aligned", "m8n8", "trans", "shared", "b16", *_TILES}

@@ -119,7 +119,7 @@ class Site:
                 self._fault("read-only", "may not be written", region, int(full[first]), first)
             found.append((region, offset, inside))
             left &= ~inside
-        crooked = full & np.uint64(self.size - 1)
+        crooked = full & np.uint64(self.size - 1) != 0
         if crooked.any():
             first = int(crooked.argmax())
             region = next(each for each, _, inside in found if inside[first])

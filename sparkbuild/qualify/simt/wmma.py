@@ -31,7 +31,7 @@ class FragmentForm:
     """``wmma.load.a.sync.aligned.row.m16n16k16.shared.f16`` and its like, taken apart."""
 
     def __init__(self, instruction: Instruction) -> None:
-        words = [word.partition("::")[0] for word in instruction.modifiers]
+        words = ["shared" if word == "shared::cta" else word for word in instruction.modifiers]
         self.loads = words[:1] == ["load"]
         spaces = [word for word in words if word in _SPACES]
         words = [word for word in words if word not in _SPACES]
