@@ -16,11 +16,13 @@ from sparkbuild.canary_commands import canary_group
 from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_canary
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
+from sparkbuild.key_commands import key_group
 from sparkbuild.model_commands import inspect_command
 from sparkbuild.patch_commands import patch_group
 from sparkbuild.qualify_commands import qualify_command
 from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
+from sparkbuild.wheel_commands import wheel_group
 
 if TYPE_CHECKING:
     from sparkbuild.manifest import Patchset
@@ -206,8 +208,10 @@ toolkit_group.add_command(qualify_command)
 cli.add_command(toolkit_group)
 cli.add_command(canary_group)
 cli.add_command(inspect_command)
+cli.add_command(key_group)
 cli.add_command(patch_group)
 cli.add_command(smoke_command)
+cli.add_command(wheel_group)
 for command in (audit_suite, train_canary, record_canary):
     canary_group.add_command(command)
 

@@ -96,8 +96,8 @@ class RemotePatch(_Table, frozen=True):
 class PatchEntry(_Table, frozen=True):
     """One patch of a set: its file beside the manifest, the digest of its bytes, why it exists.
 
-    ``needs`` are files of patches before it. Each of ``proof`` is the id of a pytest test (it holds
-    a ``::``) or a program beside the manifest; a build is proved by it, see ``patch drop-check``.
+    ``needs`` are files of patches before it. Each of ``proof`` is a program beside the manifest or
+    the id of a pytest test (it holds a ``::``); a build is proved by it, see ``patch drop-check``.
     With ``remote`` the file is made from a commit, and only its name stands here. ``lifts`` are ids
     of advisories that it works around: such a toolkit is then taken if qualification is right.
     """

@@ -11,7 +11,7 @@ from click import get_current_context
 from sparkbuild.console import JSON, RECIPES, VARIANT, WORK, console, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sparkbuild.manifest import Patchset, Recipes
     from sparkbuild.qualify.model import Probed, Qualification, Sowed
@@ -190,8 +190,7 @@ def _subjects(
     every = [
         identity
         for name in names
-        for identity in identities(name, recipes, book, workspace, asked)
-        if "/" in name or identity.platform == platform
+        for identity in _meant(name, identities(name, recipes, book, workspace, asked), platform)
     ]
     for identity in every:
         chain = book.toolchains.get(identity.toolchain or "")
@@ -199,3 +198,21 @@ def _subjects(
         options = chain.options() if chain else {}
         for target in asked or own:
             yield identity, options, target
+
+
+def _meant(name: str, found: Sequence[Identity], platform: str) -> list[Identity]:
+    """The root that is named; of a release's roots the whole ones, as ``make`` takes them.
+
+    Raises UnknownNameError where the release has none for the platform.
+    """
+    from sparkbuild.errors import UnknownNameError
+
+    if "/" in name:
+        return list(found)
+    here = [identity for identity in found if identity.platform == platform]
+    if not here:
+        raise UnknownNameError(
+            f"there is no {name} for {platform} on this machine",
+            next_step=f"sparkbuild toolkit install {name} --compilers --platform {platform}",
+        )
+    return [one for one in here if one.state in {"good", "known bad"}] or here

@@ -339,7 +339,7 @@ def identities(
     if not found:
         raise UnknownNameError(
             f"there is no {toolchain.name} on this machine",
-            next_step=f"sparkbuild toolkit install {name}, or name its root: "
-            "sparkbuild toolkit show /path/to/cuda",
+            next_step=f"sparkbuild toolkit install {name} (to qualify it, --compilers is enough), "
+            "or name its root: sparkbuild toolkit show /path/to/cuda",
         )
     return found

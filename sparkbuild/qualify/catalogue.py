@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkbuild.qualify.probes import vec_dot
 from sparkbuild.qualify.probes.model import Probe
+from sparkbuild.qualify.probes.other import other_probes, other_units
+from sparkbuild.qualify.probes.quants import not_covered, quant_probes, quant_units
 from sparkbuild.qualify.reference.library import build_library
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import read_source
@@ -39,11 +40,12 @@ class Catalogue:
 
 @functools.lru_cache(maxsize=4)
 def catalogue(source: str, architecture: str, given: Given) -> Catalogue:
-    """Every probe for the tree in the folder ``source``, as ``architecture`` (``121a``) has them."""
+    """Every probe for the tree in ``source``, as ``architecture`` (``121a``) has them."""
     root = Path(source)
     facts = read_source(root)
     references = References(lambda: build_library(root, Path(given.folder), given.host))
     return Catalogue(
-        units={"vec_dot": vec_dot.unit_text(facts)},
-        probes=(*vec_dot.vec_dot_probes(facts, references),),
+        units={**quant_units(facts, architecture), **other_units()},
+        probes=(*quant_probes(facts, references, architecture), *other_probes()),
+        uncovered=not_covered(facts, references, architecture),
     )

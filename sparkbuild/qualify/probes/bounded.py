@@ -169,6 +169,18 @@ def exactly(values: Operand) -> Bounded:
     return Bounded(reals, np.zeros_like(reals))
 
 
+def contracted(x: NDArray[Any], y: NDArray[Any], depth: int) -> Bounded:
+    """Sums over the last axes of x, (..., i, k), and y, (..., j, k): (..., i, j), in any order.
+
+    Products are exact; no element goes through more than ``depth`` additions.
+    """
+    one, two = x.astype(np.float64), np.swapaxes(y.astype(np.float64), -1, -2)
+    value, size = one @ two, np.abs(one) @ np.abs(two)
+    if size.max(initial=0.0) <= _step(one) * _step(two) * 2.0**24:
+        return exactly(value)
+    return Bounded(value, size * np.expm1(depth * np.log1p(UNIT)))
+
+
 def exp(x: Bounded) -> Bounded:
     """expf: ex2.approx of x times log2(e)."""
     with np.errstate(all="ignore"):
@@ -321,8 +333,13 @@ def _flushed(values: NDArray[np.float32]) -> Reals:
 
 
 def _exact(values: Reals, size: float) -> bool:
-    """Whether all are multiples of one power of two, and ``size`` no more than 2**24 of it."""
+    """Whether f32 holds every sum of such values, ``size`` being that of all of one sum."""
+    return size <= _step(values) * 2.0**24
+
+
+def _step(values: Reals) -> float:
+    """The largest power of two that all are multiples of."""
     mantissa, exponent = np.frexp(values[values != 0])
     whole = (mantissa * 2.0**53).astype(np.int64)
     lowest = exponent - 53 + np.log2((whole & -whole).astype(np.float64))
-    return bool(size <= 2.0 ** (24 + float(lowest.min(initial=1024.0))))
+    return float(2.0 ** lowest.min(initial=1000.0))

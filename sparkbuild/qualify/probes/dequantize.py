@@ -21,7 +21,7 @@ from sparkbuild.qualify.probes.entries import (
     template_entry,
 )
 from sparkbuild.qualify.probes.inputs import Blocks, random_blocks
-from sparkbuild.qualify.probes.launching import fastdiv, generator
+from sparkbuild.qualify.probes.launching import fastdiv, generator, longs, sizes
 from sparkbuild.qualify.probes.model import Case, Expected, Probe
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts, TensorType, evaluate
@@ -43,6 +43,11 @@ _WHY: Final = "the products are exact in f32; one rounding where something is ad
 _Launch = Callable[[Blocks, Buffer], Launch]
 
 
+def _count(kind: TensorType, *, checked: bool) -> int:
+    """Values of a launch; fewer than the threads take where the kernel is told how many."""
+    return ELEMENTS - 3 * kind.elements if checked else ELEMENTS
+
+
 def unit_text(facts: SourceFacts) -> str:
     """The unit of conversions and of rows by index, whose instances the source's switch names."""
     lines = [line for kind in facts.types.values() if (line := _rows_line(facts, kind)) is not None]
@@ -57,9 +62,9 @@ def dequantize_probes(facts: SourceFacts, references: References) -> tuple[Probe
         if not references.can(kind.name):
             continue
         for name, mangled in _FORMATS.items():
-            launcher = _conversion(facts, kind, mangled)
-            if launcher is not None:
-                found.append(_probe(facts, references, kind, name, launcher))
+            conversion = _conversion(facts, kind, mangled)
+            if conversion is not None:
+                found.append(_probe(facts, references, kind, name, conversion))
         rows = _rows(facts, kind)
         if rows is not None:
             found.append(_rows_probe(facts, references, kind, rows))
@@ -91,17 +96,22 @@ def stored(found: Bounded, name: str) -> Expected:
 
 
 def _probe(
-    facts: SourceFacts, references: References, kind: TensorType, name: str, launcher: _Launch
+    facts: SourceFacts,
+    references: References,
+    kind: TensorType,
+    name: str,
+    conversion: tuple[_Launch, int],
 ) -> Probe:
+    launcher, count = conversion
     dtype: Any = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[name]
 
     def cases(seed: int) -> tuple[Case, ...]:
         rng = generator(seed, f"dequantize {kind.name}")
-        blocks = random_blocks(kind, ELEMENTS // kind.elements, rng, wild=name == "f32")
-        dst = Buffer("dst", np.zeros(ELEMENTS, dtype), writable=True)
+        blocks = random_blocks(kind, count // kind.elements, rng, wild=name == "f32")
+        dst = Buffer("dst", np.zeros(count, dtype), writable=True)
         launch = launcher(blocks, dst)
         found = block_values(references, blocks).map(np.ravel)
-        return (Case(f"{ELEMENTS} values", launch, {"dst": stored(found, name)}),)
+        return (Case(f"{count} values", launch, {"dst": stored(found, name)}),)
 
     function = f"dequantize_{kind.name}"
     entry = launcher(Blocks(kind, np.zeros((1, kind.size), np.uint8)), Buffer("dst", np.zeros(1)))
@@ -116,14 +126,17 @@ def _probe(
     )
 
 
-def _conversion(facts: SourceFacts, kind: TensorType, mangled: Type) -> _Launch | None:
-    """How ``ggml_get_to_fp32_cuda`` has a type converted; None where it does not."""
+def _conversion(
+    facts: SourceFacts, kind: TensorType, mangled: Type
+) -> tuple[_Launch, int] | None:
+    """How ``ggml_get_to_fp32_cuda`` has a type converted, and how many values; None if it does not.
+    """
     switch = facts.body(CONVERT, "ggml_get_to_fp32_cuda")
     found = re.search(rf"case {kind.enumerator}:\s*return (\w+)(<[^>]*>)?;", switch)
     if found is None:
         return None
     if found[1] == "dequantize_block_cont_cuda":
-        return _small_conversion(facts, found[2], mangled)
+        return _small_conversion(facts, kind, found[2], mangled)
     launch = re.search(
         r"(\w+)<<<nb, (\d+), 0, stream>>>\(vx, y(?:, (\w+))?\)", facts.body(CONVERT, found[1])
     )
@@ -131,37 +144,41 @@ def _conversion(facts: SourceFacts, kind: TensorType, mangled: Type) -> _Launch 
     if launch is None or blocks is None:
         return None
     kernel, threads, more = launch.groups()
-    count = evaluate(blocks[1], lambda name: ELEMENTS if name == "k" else facts.constant(name))
+    values = _count(kind, checked=more is not None)
+    count = evaluate(blocks[1], lambda name: values if name == "k" else facts.constant(name))
 
     def launcher(blocks: Blocks, dst: Buffer) -> Launch:
         arguments: list[Argument] = [Buffer("x", blocks.data), dst]
         if more == "nb32":
-            arguments.append(np.int32(ELEMENTS // 32))
+            arguments.append(np.int32(values // 32))
         elif more == "k":
-            arguments.append(np.int64(ELEMENTS))
+            arguments.append(np.int64(values))
         entry = template_entry(kernel, mangled)
         return Launch(entry, (count, 1, 1), (int(threads), 1, 1), arguments)
 
-    return launcher
+    return launcher, values
 
 
-def _small_conversion(facts: SourceFacts, template: str, mangled: Type) -> _Launch | None:
+def _small_conversion(
+    facts: SourceFacts, kind: TensorType, template: str, mangled: Type
+) -> tuple[_Launch, int] | None:
     """The kernel of types with small blocks, which reads two values a thread."""
     names = [part.strip() for part in template.strip("<>").split(",")]
     if len(names) != 3:
         return None
     qk, qr = (facts.constant(name) for name in names[:2])
+    count = _count(kind, checked=True)
 
     def launcher(blocks: Blocks, dst: Buffer) -> Launch:
-        per_row = np.int64(ELEMENTS // qk)
+        per_row = np.int64(count // qk)
         arguments: list[Argument] = [
-            Buffer("x", blocks.data), dst, np.int64(ELEMENTS), np.int64(1), np.int64(1),
+            Buffer("x", blocks.data), dst, np.int64(count), np.int64(1), np.int64(1),
             fastdiv(1), per_row, per_row, per_row,
         ]  # fmt: skip
         entry = template_entry("dequantize_block", qk, qr, Function(names[2]), mangled)
         return Launch(entry, (ELEMENTS // 512, 1, 1), (256, 1, 1), arguments)
 
-    return launcher
+    return launcher, count
 
 
 def _rows_line(facts: SourceFacts, kind: TensorType) -> str | None:
@@ -228,21 +245,21 @@ def _rows_case_of(
     entry: str, threads: int, part: int, references: References, kind: TensorType,
     rng: np.random.Generator,
 ) -> Case:  # fmt: skip
-    """Eight rows of 1,024, of which five are fetched for each of two layers, some of them twice."""
-    width, rows, fetched, layers = 1024, 8, 5, 2
+    """Rows of 1,024 in 2 x 3 matrices of eight; of each five are fetched, some of them twice."""
+    width, rows, fetched, outer, inner = 1024, 8, 5, 3, 2
     per_row = width // kind.elements
-    blocks = random_blocks(kind, layers * rows * per_row, rng)
-    ids = rng.integers(0, rows, (layers, fetched), np.int32)
-    dst = Buffer("dst", np.full((layers, fetched, width), np.nan, np.float32), writable=True)
-    sizes = [np.uint64(value) for value in (width, width * fetched, 0)]
-    bytes_of = [np.uint64(per_row * kind.size * value) for value in (1, rows, 0)]
-    strides = [np.uint64(value) for value in (1, fetched, 0)]
+    blocks = random_blocks(kind, outer * inner * rows * per_row, rng)
+    ids = rng.integers(0, rows, (outer, inner, fetched), np.int32)
+    dst = Buffer("dst", np.full((*ids.shape, width), np.nan, np.float32), writable=True)
+    row = per_row * kind.size
     arguments: list[Argument] = [
-        Buffer("x", blocks.data), Buffer("ids", ids), dst, np.int64(width), np.int64(layers),
-        fastdiv(1), *sizes, *bytes_of, *strides,
+        Buffer("x", blocks.data), Buffer("ids", ids), dst, *longs(width, inner), fastdiv(outer),
+        *sizes(width, width * fetched, width * fetched * inner),
+        *sizes(row, row * rows, row * rows * inner), *sizes(1, fetched, fetched * inner),
     ]  # fmt: skip
-    launch = Launch(entry, (fetched, width // part, layers), (threads, 1, 1), arguments)
-    values = block_values(references, blocks).map(lambda some: some.reshape(layers, rows, width))
-    at = (np.arange(layers)[:, None], ids)
-    found = values.map(lambda some: some[at])
-    return Case(f"{layers} x {fetched} rows of {width}", launch, {"dst": stored(found, "f32")})
+    launch = Launch(entry, (fetched, width // part, outer * inner), (threads, 1, 1), arguments)
+    shape = (outer, inner, rows, width)
+    values = block_values(references, blocks).map(lambda some: some.reshape(shape))
+    found = values.map(lambda some: np.take_along_axis(some, ids[..., None], 2))
+    label = f"{outer} x {inner} x {fetched} rows of {width}"
+    return Case(label, launch, {"dst": stored(found, "f32")})

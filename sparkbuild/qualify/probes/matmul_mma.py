@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkbuild.qualify.probes.activations import loaded, stored
-from sparkbuild.qualify.probes.bounded import Bounded, expected
+from sparkbuild.qualify.probes.bounded import Bounded, contracted, expected
 from sparkbuild.qualify.probes.entries import BFLOAT16, FLOAT, HALF, Type, template_entry
 from sparkbuild.qualify.probes.launching import (
     NULL,
@@ -67,17 +67,16 @@ class Kernel:
         return max(tiles, sums) + (64 if self.experts else 0)
 
 
-def _numbers(rng: np.random.Generator, kernel: Kernel, *shape: int, exact: bool) -> NDArray[Any]:
+def _numbers(rng: np.random.Generator, *shape: int, exact: bool) -> NDArray[Any]:
     """Of the kernel's type; a tensor core takes f32 with tf32's bits, which f16 has as well."""
     values = whole(rng, *shape) if exact else rough(rng, *shape).astype(np.float16)
     return values.astype(np.float32)
 
 
 def _product(kernel: Kernel, x: NDArray[Any], y: NDArray[Any]) -> Bounded:
-    """x: (..., rows, columns), y: (..., columns); y is rounded to the type of x."""
-    vectors = loaded(stored(y, kernel.kind), kernel.kind)
-    terms = loaded(x, kernel.kind) * vectors.map(lambda v: v[..., None, :])
-    return terms.total(kernel.columns)
+    """x: (..., rows, columns), y: (..., vectors, columns), which is rounded to the type of x."""
+    vectors = loaded(stored(y, kernel.kind), kernel.kind).value
+    return contracted(vectors, loaded(x, kernel.kind).value, kernel.columns)
 
 
 def _dense(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
@@ -85,8 +84,8 @@ def _dense(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
     rng, rows, columns, cases = generator(seed, kernel.name), 2 * _ROWS, kernel.columns, []
     vectors, packed = kernel.vectors, kernel.packed
     for label, exact in (("whole numbers", True), ("fractions", False)):
-        x = stored(_numbers(rng, kernel, 2, 1, rows, columns, exact=exact), kernel.kind)
-        y = _numbers(rng, kernel, 2, 2, vectors, columns, exact=exact)
+        x = stored(_numbers(rng, 2, 1, rows, columns, exact=exact), kernel.kind)
+        y = _numbers(rng, 2, 2, vectors, columns, exact=exact)
         launch = Launch(
             entry=kernel.entry,
             grid=(2, 2, 2),
@@ -102,7 +101,7 @@ def _dense(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
             ),
             shared=kernel.shared,
         )
-        right = {"dst": expected(_product(kernel, x[:, :, None], y), _WHY)}
+        right = {"dst": expected(_product(kernel, x, y), _WHY)}
         cases.append(Case(label=label, launch=launch, expected=right))
     return tuple(cases)
 
@@ -112,8 +111,8 @@ def _experts(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
     rng, columns, tokens, used = generator(seed, kernel.name), kernel.columns, 11, 2
     ids = np.stack([rng.permutation(4)[:used] for _ in range(tokens)]).astype(np.int32)
     ids[ids == 2] = 4
-    x = stored(_numbers(rng, kernel, 5, _ROWS, columns, exact=True), kernel.kind)
-    y = _numbers(rng, kernel, tokens, used, columns, exact=True)
+    x = stored(_numbers(rng, 5, _ROWS, columns, exact=True), kernel.kind)
+    y = _numbers(rng, tokens, used, columns, exact=True)
     launch = Launch(
         entry=kernel.entry,
         grid=(1, 5 * 2, 1),
@@ -129,7 +128,8 @@ def _experts(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
         ),
         shared=kernel.shared,
     )
-    right = {"dst": expected(_product(kernel, x[ids], y), _WHY)}
+    found = _product(kernel, x[ids], y[:, :, None])[..., 0, :]
+    right = {"dst": expected(found, _WHY)}
     return (Case(label="11 tokens, 2 of 5 experts", launch=launch, expected=right),)
 
 

@@ -9,6 +9,7 @@ from sparkbuild.qualify.probes import (
     activations,
     arithmetic,
     attention,
+    attention_mma,
     attention_parts,
     copies,
     delta_net,
@@ -16,6 +17,7 @@ from sparkbuild.qualify.probes import (
     indexer,
     kv,
     linear,
+    matmul_mma,
     matvec,
     moe,
     norms,
@@ -34,6 +36,7 @@ _MODULES = (
     norms,
     softmax,
     attention,
+    attention_mma,
     attention_parts,
     kv,
     rope,
@@ -43,6 +46,7 @@ _MODULES = (
     copies,
     linear,
     matvec,
+    matmul_mma,
 )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparkbuild.qualify.probes.entries import Enum, template_entry
 from sparkbuild.qualify.probes.inputs import Reals
-from sparkbuild.qualify.probes.launching import fastdiv, generator
+from sparkbuild.qualify.probes.launching import fastdiv, generator, longs
 from sparkbuild.qualify.probes.model import Case, Expected, Probe
 from sparkbuild.qualify.probes.quantize_values import (
     NEAR,
@@ -40,6 +40,9 @@ _KEPT: Final = 448
 _PADDED: Final = 512
 """Values of a row, and what it is filled up to with zeros (MATRIX_ROW_PADDING)."""
 _STRIDE: Final = 480
+_OUTER: Final = 2
+_INNER: Final = 3
+"""Matrices, of which a kernel works out both numbers from one; of rows that are scattered, one."""
 _FLOAT_STEPS: Final = 1.0 + NEAR * 2**23
 """``NEAR`` in steps of f32."""
 _WHY: Final = (
@@ -128,7 +131,7 @@ def _probe(name: str, entry: str, function: str, make: _MakeCase) -> Probe:
 
 def _random_rows(rng: np.random.Generator, *, scatter: bool) -> Rows:
     """Values of all sizes; some groups of 64 are zero, some whole numbers of a power of two."""
-    layers, count = (1, 2) if scatter else (2, 3)
+    layers, count = (1, 2) if scatter else (_OUTER * _INNER, 3)
     x = rng.standard_normal((layers, count, _STRIDE))
     groups = x[..., :_KEPT].reshape(layers, count, -1, 64)
     groups *= np.exp2(rng.integers(-12, 13, groups.shape[:3]))[..., None]
@@ -138,7 +141,7 @@ def _random_rows(rng: np.random.Generator, *, scatter: bool) -> Rows:
     groups[:, -1, 3] = 0
     x[..., :_KEPT] = groups.reshape(layers, count, -1)
     x[..., _KEPT:] = np.nan
-    source = (0, 1, 1, 0) if scatter else (2, 0, 1)
+    source = (0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1) if scatter else (2, 0, 1)
     return Rows(x.astype(np.float32), source, scatter)
 
 
@@ -156,8 +159,8 @@ def _launch(entry: str, rows: Rows, block: tuple[int, int, int], dst: Buffer) ->
         grid = (count, parts, 1)
     else:
         ids = np.array(rows.source)
-        strides = (stride, stride * count, 0)
-        numbers = [np.int32(written), np.int32(layers), np.int32(0)]
+        strides = (stride, stride * count, stride * count * _INNER)
+        numbers = [np.int32(written), np.int32(_INNER), np.int32(0)]
         grid = (written, parts, layers)
     arguments: list[Argument] = [
         Buffer("x", rows.x), Buffer("ids", ids.astype(np.int32)), dst, np.int64(_KEPT),
@@ -173,8 +176,9 @@ def _q8_1_case(entry: str, rng: np.random.Generator) -> Case:
     words, sure = _q8_1_words(rows.padded)
     dst = Buffer("dst", np.zeros_like(words), writable=True)
     arguments: list[Argument] = [
-        Buffer("x", rows.x), dst, np.int64(_KEPT), np.int64(stride), np.int64(stride * count),
-        np.int64(0), np.int64(_PADDED), np.uint32(count), fastdiv(layers),
+        Buffer("x", rows.x), dst,
+        *longs(_KEPT, stride, stride * count, stride * count * _INNER, _PADDED),
+        np.uint32(count), fastdiv(_INNER),
     ]  # fmt: skip
     launch = Launch(entry, (_PADDED // 256, count, layers), (256, 1, 1), arguments)
     return Case(f"{layers} x {count} rows", launch, {"dst": _expected((words, sure, _exact(words)))})

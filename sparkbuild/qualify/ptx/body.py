@@ -79,7 +79,8 @@ class BodyReader:
         while position < end:
             match = match_at(text, position, end)
             if match is None:
-                raise PtxError("a statement without its semicolon", self._line_of(position))
+                self._at = end - len(text[position:end].lstrip())
+                raise PtxError("a statement without its semicolon", self._line())
             kind = match.lastindex or 6
             self._at = match.start(kind)
             if kind == 5:

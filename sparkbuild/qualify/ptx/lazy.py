@@ -54,7 +54,7 @@ class LazyDict(dict[str, T]):
             self[name]
 
 
-class LazyCounts(Counter[str]):
+class LazyCounts(dict[str, int]):
     """Counts of words that are found when the first one is asked for."""
 
     def __init__(self, find: Callable[[], Iterator[str]]) -> None:
@@ -64,7 +64,7 @@ class LazyCounts(Counter[str]):
     def _fill(self) -> None:
         if self._find is not None:
             find, self._find = self._find, None
-            self.update(find())
+            self.update(Counter(find()))
 
     def __getitem__(self, word: str) -> int:
         self._fill()
@@ -86,6 +86,11 @@ class LazyCounts(Counter[str]):
         """As of a dictionary."""
         self._fill()
         return super().get(word, default)
+
+    def keys(self) -> Any:
+        """As of a dictionary."""
+        self._fill()
+        return super().keys()
 
     def items(self) -> Any:
         """As of a dictionary."""

@@ -34,7 +34,7 @@ _HEADER: Final = re.compile(
 )
 _BOUND: Final = re.compile(r"\.(\w+)\s*([\d,\s]*)")
 _OPCODE: Final = re.compile(
-    r"(?:^|[;{}])[ \t]*(?:@!?[ \t]*[%\w$]+[ \t]+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?=[ \t\n;])"
+    r"(?:^|[;{}]|(?<!:):)[ \t]*(?:@!?[ \t]*[%\w$]+[ \t]+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?=[ \t\n;])"
     r"(?!\s*[:),])",
     re.MULTILINE,
 )

@@ -14,6 +14,8 @@ from sparkbuild.qualify.simt.memory import Region
 from sparkbuild.qualify.simt.op import Values
 
 Kind = Literal["read", "write", "atomic"]
+Epochs = NDArray[np.int64] | int
+"""How often the lanes of a warp had met: of each lane, or of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,8 +23,7 @@ class Access:
     """What lanes did with one region in one instruction.
 
     ``index`` counts elements of ``size`` bytes, one a lane or one for all; ``values`` are those
-    written, the elements of a vector one after the other; ``epochs`` says for every lane how often
-    its warp had met.
+    written, the elements of a vector one after the other.
     """
 
     kind: Kind
@@ -32,7 +33,7 @@ class Access:
     size: int
     lanes: NDArray[np.intp]
     values: Sequence[Values]
-    epochs: NDArray[np.int32]
+    epochs: Epochs
 
 
 def grains(access: Access, grain: int) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:

@@ -40,6 +40,7 @@ class Builder:
     ) -> None:
         self._machine = machine
         self._barriers = barriers
+        self._races = races
         self._slots = Slots(machine, symbols)
         self._transfers = Transfers(machine, self._slots, barriers, races)
         self._code = machine.program.code
@@ -129,8 +130,8 @@ class Builder:
             full, masked = warp_runs(self._machine, op, sources, targets, _nothing)
             return Op(place, instruction, full, masked)
         members = None if op.member_mask is None else sources[op.member_mask]
-        gate = WarpGate(self._machine, place, members)
-        full, masked = warp_runs(self._machine, op, sources, targets, gate.check)
+        gate = WarpGate(self._machine, self._races, place, members)
+        full, masked = warp_runs(self._machine, op, sources, targets, gate.meet)
         return Op(place, instruction, full, masked, gate)
 
     def _leaving(self, instruction: Instruction) -> Run:

@@ -11,6 +11,7 @@ from sparkbuild.qualify.alu.contract import LaneOp, WarpOp
 from sparkbuild.qualify.fault import DeviceFault
 from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.op import Run, Values, fit
+from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.special import WARP
 
 Target = tuple[int, np.dtype[Any]] | None
@@ -106,13 +107,13 @@ def warp_runs(
     op: WarpOp,
     sources: Sequence[int],
     targets: Sequence[Target],
-    whole: Callable[[], None],
+    meet: Callable[[], None],
 ) -> tuple[Run, Run]:
-    """The full and the masked run of a warp operation; ``whole`` checks who is there."""
+    """The full and the masked run of a warp operation; ``meet`` sees to who is there."""
     registers = machine.registers
 
     def compute() -> tuple[Values, ...]:
-        whole()
+        meet()
         shape = (machine.lanes // WARP, WARP)
         values = [registers[each] for each in sources]
         return op.run(
@@ -145,8 +146,9 @@ class WarpGate:
     own mask, and where the whole warp is needed and cannot come.
     """
 
-    def __init__(self, machine: Machine, pc: int, members: int | None) -> None:
+    def __init__(self, machine: Machine, races: Races, pc: int, members: int | None) -> None:
         self._machine = machine
+        self._races = races
         self._pc = pc
         self._members = members
 
@@ -172,8 +174,12 @@ class WarpGate:
             machine.choose(going, keep=True)
         return True
 
-    def check(self) -> None:
-        """That the lanes which are here may do this together."""
+    def meet(self) -> None:
+        """Have the current lanes do this together; raises DeviceFault where they may not."""
+        self._check()
+        self._races.warp(self._machine.mask)
+
+    def _check(self) -> None:
         machine = self._machine
         if self._members is None:
             mask = machine.mask

@@ -40,9 +40,9 @@ def move_op(instruction: Instruction) -> LaneOp:
     """``mov`` of one value, of a vector into one register, or of a register into a vector."""
     kind = instruction.modifiers[-1] if instruction.modifiers else ""
     width = _WIDTHS.get(kind)
-    destination, source = instruction.operands
-    if width is None or len(instruction.modifiers) != 1:
+    if width is None or len(instruction.modifiers) != 1 or len(instruction.operands) != 2:
         raise UnsupportedError(instruction.name, instruction)
+    destination, source = instruction.operands
     if isinstance(source, Vector):
         return LaneOp(_packing(width, len(source.items), instruction))
     if isinstance(destination, Vector):

@@ -26,7 +26,11 @@ WIDTHS: Final = {
 }
 """What a register of each type is kept in; one of 8 bits may be declared, and holds 16."""
 
-_SIGNED: Final[dict[int, np.dtype[Any]]] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_SIGNED: Final[dict[int, np.dtype[Any]]] = {
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
 
 
 class Gate(Protocol):

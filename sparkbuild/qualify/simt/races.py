@@ -2,13 +2,20 @@
 
 The schedule here happens to be a good one, so a lost barrier shows in no value. Every access to
 shared memory is therefore noted until the next barrier, and then looked at as if the threads had
-run in any order. What orders two threads of a block is a barrier of the block. Two threads of a
-warp are ordered by ``bar.warp.sync`` as well and by nothing else: since Volta they may run apart,
-and PTX gives no order of memory to ``shfl.sync``, ``vote.sync`` or ``mma.sync``. Writes of the same
-value to one place are let pass: whichever comes last leaves the same, and ggml's tile loaders do
-so where a tile reaches beyond the matrix. Atomics are ordered among themselves. A barrier of some
-threads of a block counts for what they did before; others are not told apart, so there a race can
-be missed, and none is invented.
+run in any order. What orders two threads is
+
+- a barrier of the block;
+- inside of a warp ``bar.warp.sync``, and every other instruction that lanes of a warp do together
+  (``shfl.sync``, ``vote.sync``, ``mma.sync``, ``ldmatrix`` and so on). PTX promises order of memory
+  for the first only, but lanes that have met there have issued what came before, a warp's accesses
+  to shared memory are served in their order, and ggml's attention kernels rely on it. Nothing else
+  does: since Volta lanes of a warp may run apart.
+
+What is let pass: writes of the same value to one place, since whichever comes last leaves the same
+(ggml's tile loaders do so where a tile reaches beyond the matrix); different writes of one warp, in
+the order of the program (ggml clears padding so, lane by lane); atomics among themselves. A barrier
+of some threads of a block counts for what they did before; others are not told apart, so there a
+race can be missed, and none is invented.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkbuild.qualify.ptx.model import Instruction
-from sparkbuild.qualify.simt.access import Access, Kind, grains
+from sparkbuild.qualify.simt.access import Access, Epochs, Kind, grains
 from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.memory import Region
 from sparkbuild.qualify.simt.op import Mask, Values
@@ -43,11 +50,11 @@ class Races:
         self._bytes = 0
         self._writes = False
         self._records: dict[Region, Record] = {}
+        self._epochs: Epochs = 0
 
     def start(self) -> None:
         """Other blocks begin."""
         self._forget()
-        self._epochs = np.zeros(self._machine.lanes, dtype=np.int32)
 
     def note(
         self,
@@ -96,13 +103,16 @@ class Races:
                 self.note(kind, site.instruction, meeting, site.size, lanes, some)
 
     def warp(self, mask: Mask | None) -> None:
-        """Threads of each warp have met."""
+        """Lanes of each warp have met."""
         if not self._noted and not self._records:
             return
-        epochs = self._epochs.reshape(-1, WARP)
+        if mask is None:
+            self._epochs = self._epochs + 1
+            return
+        epochs = np.broadcast_to(self._epochs, self._machine.lanes).reshape(-1, WARP)
         here = self._machine.warps(mask)
         after = np.where(here, epochs, -1).max(1, keepdims=True) + 1
-        self._epochs = np.where(here, after, epochs).reshape(-1).astype(np.int32)
+        self._epochs = np.where(here, after, epochs).reshape(-1)
 
     def barrier(self, blocks: Mask | None, *, partial: bool) -> None:
         """All threads of these blocks have met, or some of them; None is all blocks."""
@@ -120,6 +130,7 @@ class Races:
         self._bytes = 0
         self._writes = False
         self._records = {}
+        self._epochs = 0
 
     def _judge(self) -> None:
         """Look coarsely first: most intervals have no two threads at one place."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sparkbuild.qualify.fault import DeviceFault
 from sparkbuild.qualify.ptx.model import Instruction
-from sparkbuild.qualify.simt.access import Access, grain_values, grains
+from sparkbuild.qualify.simt.access import Access, Epochs, grain_values, grains
 from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.memory import Region
 from sparkbuild.qualify.simt.op import Mask, Values
@@ -33,12 +33,12 @@ class Record:
         self._grain = grain
         count = region.raw.size // grain
         self._writer = np.full(count, _NOBODY, dtype=np.int32)
-        self._written = np.zeros(count, dtype=np.int32)
+        self._written = np.zeros(count, dtype=np.int64)
         self._atomic = np.zeros(count, dtype=np.bool_)
         self._value = np.zeros(count, dtype=f"<u{grain}")
         self._writing = np.zeros(count, dtype=np.int32)
         self._reader = np.full(count, _NOBODY, dtype=np.int32)
-        self._read = np.zeros(count, dtype=np.int32)
+        self._read = np.zeros(count, dtype=np.int64)
         self._many = np.zeros(count, dtype=np.int8)
         self._reading = np.zeros(count, dtype=np.int32)
         self._instructions: list[Instruction] = []
@@ -58,7 +58,7 @@ class Record:
         number = self._number(access.instruction)
         for places, lanes in grains(access, self._grain):
             written = next(values, None)
-            epochs = access.epochs[lanes]
+            epochs = access.epochs if isinstance(access.epochs, int) else access.epochs[lanes]
             if not self._empty:
                 self._after_write(access, places, lanes, epochs, written)
             if access.kind == "read":
@@ -76,7 +76,7 @@ class Record:
         return number
 
     def _after_write(
-        self, access: Access, places: Places, lanes: Lanes, epochs: Lanes, written: Values | None
+        self, access: Access, places: Places, lanes: Lanes, epochs: Epochs, written: Values | None
     ) -> None:
         writer = self._writer[places]
         bad = (writer >= 0) & (writer != lanes)
@@ -86,14 +86,16 @@ class Record:
         bad &= ~(same_warp & (self._written[places] < epochs))
         if access.kind == "atomic":
             bad &= ~self._atomic[places]
-        elif written is not None:
-            bad &= self._value[places] != written
+        elif access.kind == "write":
+            bad &= ~same_warp
+            if written is not None:
+                bad &= self._value[places] != written
         if bad.any():
             at = int(bad.argmax())
             other = self._instructions[int(self._writing[places[at]])]
             self._fault(access, int(places[at]), int(lanes[at]), int(writer[at]), ("wrote", other))
 
-    def _after_reads(self, access: Access, places: Places, lanes: Lanes, epochs: Lanes) -> None:
+    def _after_reads(self, access: Access, places: Places, lanes: Lanes, epochs: Epochs) -> None:
         reader, many = self._reader[places], self._many[places]
         other_warp = reader // WARP != lanes // WARP
         near = (self._read[places] >= epochs) & ((many == _LANES) | (reader != lanes))
@@ -108,7 +110,7 @@ class Record:
         access: Access,
         places: Places,
         lanes: Lanes,
-        epochs: Lanes,
+        epochs: Epochs,
         written: Values | None,
         number: int,
     ) -> None:
@@ -125,7 +127,7 @@ class Record:
             place, did = int(places[at]), ("wrote", access.instruction)
             self._fault(access, place, int(lanes[at]), int(self._writer[place]), did)
 
-    def _note_read(self, places: Places, lanes: Lanes, epochs: Lanes, number: int) -> None:
+    def _note_read(self, places: Places, lanes: Lanes, epochs: Epochs, number: int) -> None:
         before, many = self._reader[places], self._many[places]
         same_warp = before // WARP == lanes // WARP
         fresh = (before < 0) | (same_warp & (self._read[places] < epochs) & (many != _WARPS))

@@ -171,10 +171,10 @@ class Transfers:
 
     def _whole_warp(self, place: int, move: Run) -> Op:
         """An operation that all lanes of a warp do together."""
-        gate = WarpGate(self._machine, place, None)
+        gate = WarpGate(self._machine, self._races, place, None)
 
         def run() -> None:
-            gate.check()
+            gate.meet()
             move()
 
         return Op(place, self._machine.program.code[place].instruction, run, run, gate)
@@ -200,8 +200,10 @@ class Transfers:
 
     def _copy_issue(self, step: Step, copies: Copies) -> Run:
         instruction = step.instruction
+        if len(instruction.operands) < 3:
+            raise UnsupportedError(instruction.name, instruction)
         into, source, *rest = instruction.operands
-        size = constant(rest[0], instruction) if rest else 0
+        size = constant(rest[0], instruction)
         copy_size(instruction, size)
         amount = self._amount(step, instruction, rest)
         target, to = self._site(step, into, "shared", size, writes=True)
@@ -221,16 +223,12 @@ class Transfers:
         return slot
 
     def _warp_barrier(self, step: Step, place: int) -> Op:
-        machine, instruction = self._machine, step.instruction
+        instruction = step.instruction
         if instruction.opcode != "bar" or instruction.modifiers != ("warp", "sync"):
             raise UnsupportedError(instruction.name, instruction)
-        gate = WarpGate(machine, place, self._slots.source(step, instruction.operands[0]))
-
-        def run() -> None:
-            gate.check()
-            self._races.warp(machine.mask)
-
-        return Op(place, instruction, run, run, gate)
+        members = self._slots.source(step, instruction.operands[0])
+        gate = WarpGate(self._machine, self._races, place, members)
+        return Op(place, instruction, gate.meet, gate.meet, gate)
 
     def _barrier(self, step: Step, place: int) -> Op:
         """A barrier without a number of threads."""

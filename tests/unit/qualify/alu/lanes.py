@@ -218,20 +218,23 @@ def round_to(value: Fraction, layout: str, mode: str = "rn", negative: bool | No
     """The bits of a fraction rounded once; ``negative`` is the sign of an exact zero."""
     exponent_bits, stored_bits = LAYOUTS[layout]
     minus = value < 0 if value else bool(negative)
-    top, size = 1 << (exponent_bits + stored_bits), abs(value)
+    top, above, below = 1 << (exponent_bits + stored_bits), abs(value.numerator), value.denominator
+    if not value:
+        return top if minus else 0
     bias = (1 << (exponent_bits - 1)) - 1
-    exponent = 1 - bias
-    while size >= Fraction(2) ** (exponent + 1):
-        exponent += 1
-    unit = Fraction(2) ** (exponent - stored_bits)
-    whole, rest = divmod(size, unit)
-    rest /= unit
+    exponent = above.bit_length() - below.bit_length()
+    if above << max(-exponent, 0) < below << max(exponent, 0):
+        exponent -= 1
+    exponent = max(exponent, 1 - bias)
+    unit = exponent - stored_bits
+    below <<= max(unit, 0)
+    whole, rest = divmod(above << max(-unit, 0), below)
     up = {
-        "rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1),
+        "rn": 2 * rest > below or (2 * rest == below and whole % 2 == 1),
         "rz": False,
         "rm": minus and rest > 0,
         "rp": not minus and rest > 0,
-        "rna": rest >= Fraction(1, 2),
+        "rna": 2 * rest >= below,
     }[mode]
     code = ((exponent + bias - 1) << stored_bits) + whole + up
     infinity = ((1 << exponent_bits) - 1) << stored_bits
