@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_canaries import bench_canary, bench_smoke
+from bench_package import bench_package
 from bench_qualify import bench_qualify
 from bench_toolkits import bench_identity, bench_install, bench_refusal
+from bench_wheels import bench_wheel
 
 from sparkbuild.build.model import Configuration
 from sparkbuild.files import write_atomic
@@ -108,15 +110,21 @@ def main() -> None:
     parser.add_argument(
         "only",
         nargs="*",
-        help="help, noop, build, install, identity, refusal, canary, smoke, qualify; default: "
-        "all but the last three",
+        help="help, noop, build, install, identity, refusal, canary, smoke, qualify, "
+        "wheel, package; default: all but the last five",
     )
-    parser.add_argument("--work", type=Path, default=Path("bench-work"), help="empty for build")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path("bench-work"),
+        help="empty for build; for package: of a finished make",
+    )
     parser.add_argument(
         "--root", type=Path, help="for identity, refusal, qualify: a toolkit that is there"
     )
     parser.add_argument("--bad-root", type=Path, help="for qualify: one that miscompiles")
     parser.add_argument("--build", type=Path, help="for canary, smoke: the folder of llama-server")
+    parser.add_argument("--wheel", type=Path, help="for wheel: one that make made")
     parser.add_argument("--write", type=Path, help="where the figures go")
     options = parser.parse_args()
     work = options.work.absolute()
@@ -131,7 +139,9 @@ def main() -> None:
         "refusal": lambda: bench_refusal(work, options.root),
         "canary": lambda: bench_canary(work, options.build),
         "smoke": lambda: bench_smoke(work, options.build),
+        "package": lambda: bench_package(work),
         "qualify": lambda: bench_qualify(work, options.root, options.bad_root),
+        "wheel": lambda: bench_wheel(work, options.wheel),
     }
     figures = {name: benches[name]() for name in todo}
     target = options.write or Path(f"bench-{int(time.time())}.json")

@@ -11,7 +11,7 @@ from sparkbuild.build.model import Binaries, BinaryFacts, Configuration
 from sparkbuild.errors import ConfigureError
 from sparkbuild.files import DigestCache, digest_of
 from sparkbuild.job import Held, Job, Known
-from sparkbuild.package.model import Wheel
+from sparkbuild.package.model import Made, Wheel
 from sparkbuild.qualify.model import Compiler, Qualification
 from sparkbuild.smoke.model import SmokeReport
 from sparkbuild.source.model import PatchedTree
@@ -191,7 +191,7 @@ def smoke_stage(
     known: Known,
 ) -> SmokeReport:
     """Stage 8: the suite that the patch set names."""
-    suite = job.patchset.smoke.suite
+    suite, abilities = job.patchset.smoke.suite, job.patchset.smoke.abilities
     checks: list[Check] = []
 
     def on_check(check: Check) -> None:
@@ -210,6 +210,8 @@ def smoke_stage(
             cuda=toolkit.kind == "cuda",
             workdir=place.smoke,
             log=place.log("smoke"),
+            variant=job.patchset.name,
+            abilities=frozenset(abilities),
         )
         return smoke_build(asked, on_check=on_check, observer=job.runner.observer)
 
@@ -225,42 +227,52 @@ def smoke_stage(
         SmokeReport,
         action,
         describe,
-        inputs={"binaries": _digest(facts), "suite": suite},
+        inputs={
+            "binaries": _digest(facts),
+            "suite": suite,
+            # Only where something is promised: a record without it stays what it was.
+            **({"abilities": " ".join(sorted(abilities))} if abilities else {}),
+        },
     )
 
 
 def package_stage(
     job: Job,
     held: Held,
+    configuration: Configuration,
     binaries: Binaries,
     facts: BinaryFacts,
-    smoke: SmokeReport,
-    toolkit: Toolkit,
-    tree: PatchedTree,
+    made: Made,
 ) -> Wheel:
-    """Stage 9: the wheel, installed into an empty environment and run."""
+    """Stage 9: the wheel, its provenance inside, installed into an empty environment and run."""
+    from sparkbuild.package.provenance import definition, judgements
+
     place = held.place
 
     def action() -> Wheel:
+        from sparkbuild.package.inside import inside
         from sparkbuild.package.install import install_and_run
         from sparkbuild.package.make import package
+        from sparkbuild.toolkit import wheels
 
         job.runner.observer.progress(0, 0, "packing")
         wheel = package(
             binaries=binaries,
             facts=facts,
-            tree=tree,
-            toolkit=toolkit,
+            tree=made.tree,
+            toolkit=made.toolkit,
             variant=job.patchset.name,
-            source_dir=Path(tree.directory),
+            source_dir=Path(made.tree.directory),
             workdir=place.package,
             log=place.log("package"),
+            requires=wheels.requirements(made.toolkit, job.book),
             keep_open=(held.lock,),
+            extra=inside(made, facts, configuration, ninja=held.tools.ninja),
         )
         job.runner.observer.progress(0, 0, "installing into an empty environment")
         install_and_run(
             wheel, facts=facts, workdir=place.package, log=place.log("package"),
-            keep_open=(held.lock,),
+            beside=wheels.libraries(made.toolkit), keep_open=(held.lock,),
         )  # fmt: skip
         return wheel
 
@@ -279,9 +291,9 @@ def package_stage(
         describe,
         inputs={
             "binaries": _digest(facts),
-            "smoke": _digest(smoke),
-            "tree": tree.commit,
-            "toolkit": toolkit.identity,
+            "smoke": _digest(made.smoke),
+            "made": _digest(definition(made)),
+            "judged": digest_of({"value": msgspec.to_builtins(tuple(judgements(made)))}),
         },
     )
 

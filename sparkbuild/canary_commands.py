@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sparkbuild.canary.model import Backend, CacheType
     from sparkbuild.canary_desk import Desk
     from sparkbuild.live import Live
+    from sparkbuild.manifest import Ability
 
 _FORMS: Final = ("f32", "f16", "bf16", "q8_0", "mix")
 """Of ``sparkbuild.canary.gguf.derive``, which loads numpy."""
@@ -247,6 +249,7 @@ def desk_for(
     backend: str = "cpu",
     cache: str | None = None,
     threads: int = 1,
+    abilities: Collection[Ability] = (),
 ) -> Desk:
     """What work on canaries has in hand; ``backend`` and ``cache`` as their options have them."""
     from sparkbuild.canary.forms import programs
@@ -263,4 +266,5 @@ def desk_for(
         backend=cast("Backend", backend),
         cache=cast("CacheType | None", cache),
         threads=threads,
+        abilities=frozenset(abilities),
     )

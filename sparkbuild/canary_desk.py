@@ -15,6 +15,7 @@ from sparkbuild.canary.gguf.derive import Form
 from sparkbuild.canary.model import Backend, CacheType
 from sparkbuild.canary.run import SLOTS, Setup
 from sparkbuild.files import disk_full_refused, exclusive
+from sparkbuild.manifest import Ability
 from sparkbuild.stages import Observer
 
 SERVED: Final[CacheType] = "f16"
@@ -38,6 +39,8 @@ class Desk:
     """Of llama-server's, in every start, after all others."""
     environment: Mapping[str, str] = field(default_factory=dict)
     slots: int = SLOTS
+    abilities: frozenset[Ability] = frozenset()
+    """What the build promises to do that its base cannot."""
     label: str = ""
     """What is said of all that is done, beside the canary and the form."""
     held: bool = False

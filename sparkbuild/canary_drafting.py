@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from sparkbuild.canary import forms
 from sparkbuild.canary.catalogue import Canary
 from sparkbuild.canary.drafts import acceptance, compared, damage, judged, unasked
@@ -33,7 +35,7 @@ def asked_drafts(
     """
     folder = desk.data / entry.suite
     suite, limits = load_suite(folder)
-    skip = missed | unasked(suite, limits)
+    skip = missed | unasked(suite, limits, abilities=desk.abilities)
     if not limits.drafts:
         raise CanaryError(
             f"no acceptance of drafts is recorded for {entry.name}",
@@ -61,13 +63,22 @@ def asked_drafts(
                 return ask(head, depth, copy)
 
         checks = tuple(compared(limits.drafts, measure))
-    if desk.exact and not any(check.state == "unsupported" for check in checks):
+    supported = not any(check.state == "unsupported" for check in checks)
+    if supported and desk.exact:
         checks += _exact(desk, entry, place, flags)
-    if limits.draft_pictures and not any(check.state == "unsupported" for check in checks):
+    if supported and limits.drafts_pictures(desk.abilities):
         checks += _mixed(desk, entry, place, flags, missed)
+    if limits.drafts_need in desk.abilities:
+        checks = tuple(map(_promised, checks))
     states = [check.state for check in checks]
     summary = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     return checks, summary, all(check.passed for check in checks)
+
+
+def _promised(check: DraftCheck) -> DraftCheck:
+    """The same of a build that promises drafts: that it has no graph for them is a failure."""
+    failed = check.state == "unsupported"
+    return msgspec.structs.replace(check, state="failed") if failed else check
 
 
 def _mixed(
@@ -105,6 +116,6 @@ def _exact(
     files = files_of(desk, entry, forms.EXACT, place)
     log = place.log(DRAFTS, "exact")
     setup = setup_of(desk, place, files, forms.EXACT, flags, log, cache=desk.cache_of(forms.EXACT))
-    skip = unasked(suite, limits)
+    skip = unasked(suite, limits, abilities=desk.abilities)
     found = acceptance(folder, setup, depth=band.depth, skip=skip, on_answer=told)
     return (judged(found, band, "healthy", recorded=suite.drafted.counts),)

@@ -23,6 +23,8 @@ from sparkbuild.qualify_commands import qualify_command
 from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
 from sparkbuild.wheel_commands import wheel_group
+from sparkbuild.wheel_compare_commands import compare_command
+from sparkbuild.wheel_rebuild_commands import rebuild_command
 
 if TYPE_CHECKING:
     from sparkbuild.manifest import Patchset
@@ -85,6 +87,16 @@ def cli() -> None:
     show_envvar=True,
     help="Compile through sccache, with one folder below DIR for each toolkit identity.",
 )
+@click.option(
+    "--sign",
+    "sign",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="NAME.key",
+    envvar="SPARKBUILD_KEY",
+    show_envvar=True,
+    help="Sign provenance and SBOM of the wheel, in files beside it; may be given again.",
+)
 @RECIPES
 @WORK
 @JSON
@@ -96,6 +108,7 @@ def make_command(
     jobs: int | None,
     accept: tuple[str, ...],
     cache: Path | None,
+    sign: tuple[Path, ...],
     recipes: Path | None,
     work: Path | None,
     as_json: bool,
@@ -120,6 +133,7 @@ def make_command(
         jobs=jobs,
         accept=accept,
         cache=cache.absolute() if cache else None,
+        sign=sign,
         command=tuple(sys.argv),
     )
     screen = console(stderr=as_json)
@@ -212,6 +226,8 @@ cli.add_command(key_group)
 cli.add_command(patch_group)
 cli.add_command(smoke_command)
 cli.add_command(wheel_group)
+wheel_group.add_command(compare_command)
+wheel_group.add_command(rebuild_command)
 for command in (audit_suite, train_canary, record_canary):
     canary_group.add_command(command)
 

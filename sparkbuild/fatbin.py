@@ -4,14 +4,17 @@ The layout was found by compiling one kernel for many targets with nvcc 13.0.88 
 comparing with cuobjdump. A section holds containers, 8-byte aligned; a container is a header
 (magic, version 1, header size, payload size) and images back to back. An image's header tells its
 kind, its sizes, the architecture's number, and in its flags the suffix: bit 20 for ``a``, bit 21
-for ``f``. Compression touches payloads only, so nothing has to be unpacked. cuobjdump itself
-prints ``sm_120`` for machine code of ``120f``; the flags do tell them apart.
+for ``f``. Compression touches payloads only, so nothing has to be unpacked to know the targets.
+cuobjdump itself prints ``sm_120`` for machine code of ``120f``; the flags do tell them apart. Bit
+15 marks a payload that is one Zstandard frame, its packed size at byte 16 and its real one at 56;
+bit 13 marks an older compression.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sparkbuild.errors import BinaryError
@@ -28,7 +31,39 @@ _LEAST_HEADER: Final = 64
 _KINDS: Final = {1: "compute", 2: "sm", 8: "lto"}
 _ACCELERATED: Final = 1 << 20
 _FAMILY: Final = 1 << 21
+_ZSTANDARD: Final = 1 << 15
+_OTHERWISE_PACKED: Final = 1 << 13
+_PACKED_AT: Final = 16
+_REAL_AT: Final = 56
 _ALIGNMENT: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """One image of a container: its target, and its bytes as they are stored."""
+
+    target: str
+    stored: bytes
+    real_size: int | None
+    """Where it is a Zstandard frame: the size of what is in it."""
+    sealed: bool = False
+    """True where it is packed in a way that is not known here."""
+
+    def unpacked(self) -> bytes | None:
+        """The code itself: an ELF file (a cubin) or PTX; None where it cannot be unpacked."""
+        if self.sealed:
+            return None
+        if self.real_size is None:
+            return self.stored
+        import zstandard  # noqa: PLC0415 - needed for a comparison only
+
+        try:
+            content = zstandard.ZstdDecompressor().decompress(
+                self.stored, max_output_size=self.real_size
+            )
+        except zstandard.ZstdError:
+            return None
+        return content if len(content) == self.real_size else None
 
 
 def fatbin_targets(section: bytes) -> list[tuple[str, ...]]:
@@ -37,6 +72,11 @@ def fatbin_targets(section: bytes) -> list[tuple[str, ...]]:
     ``sm_121a`` is machine code, ``compute_121a`` PTX, ``lto_121a`` intermediate code. Raises
     BinaryError when the bytes do not have the known layout: a guess would be no proof.
     """
+    return [tuple(image.target for image in images) for images in fatbin_images(section)]
+
+
+def fatbin_images(section: bytes) -> list[tuple[Image, ...]]:
+    """Images of every container, each container one source file's; raises as ``fatbin_targets``."""
     containers = []
     position = 0
     while position < len(section):
@@ -71,7 +111,7 @@ def wrong_targets(containers: Sequence[Sequence[str]], asked: Sequence[str]) -> 
     ]
 
 
-def _images(section: bytes, position: int, end: int) -> Iterator[str]:
+def _images(section: bytes, position: int, end: int) -> Iterator[Image]:
     while position < end:
         kind, _, header, size = _unpack(_IMAGE, section, position)
         if header < _LEAST_HEADER or position + header + size > end:
@@ -81,8 +121,24 @@ def _images(section: bytes, position: int, end: int) -> Iterator[str]:
         (number,) = _unpack(_ARCHITECTURE, section, position + _ARCHITECTURE_AT)
         (flags,) = _unpack(_FLAGS, section, position + _FLAGS_AT)
         suffix = "a" if flags & _ACCELERATED else "f" if flags & _FAMILY else ""
-        yield f"{_KINDS[kind]}_{number}{suffix}"
+        yield _image(section, position, f"{_KINDS[kind]}_{number}{suffix}", flags)
         position += header + size
+
+
+def _image(section: bytes, position: int, target: str, flags: int) -> Image:
+    """The image whose header, known to fit, is at ``position``."""
+    _, _, header, size = _unpack(_IMAGE, section, position)
+    start = position + header
+    if not flags & (_ZSTANDARD | _OTHERWISE_PACKED):
+        return Image(target=target, stored=section[start : start + size], real_size=None)
+    (packed,) = _unpack(_ARCHITECTURE, section, position + _PACKED_AT)
+    (real,) = _unpack(_FLAGS, section, position + _REAL_AT)
+    return Image(
+        target=target,
+        stored=section[start : start + min(packed, size)],
+        real_size=real,
+        sealed=not flags & _ZSTANDARD,
+    )
 
 
 def _unpack(layout: struct.Struct, data: bytes, position: int) -> tuple[int, ...]:

@@ -124,10 +124,17 @@ class BuildSection(_Table, frozen=True):
     cmake: dict[str, str] = {}
 
 
+Ability = Literal["glm5-next-drafts", "media-drafts"]
+"""What a build may be able to do that its base is not: compute glm5-next's draft block; draft after
+pictures whatever the positions of its target and draft are."""
+
+
 class SmokeSection(_Table, frozen=True):
-    """Which smoke suite decides, and what ``/v1/models`` must promise with the suite's model."""
+    """Which smoke suite decides, and what it asks beyond what the variant's base can do."""
 
     suite: Name
+    abilities: tuple[Ability, ...] = ()
+    """What the patches bring: it is asked, and a build that lacks it fails."""
 
 
 class Patchset(_Table, frozen=True):

@@ -51,6 +51,7 @@ def compile_tree(job: Job, tree: PatchedTree) -> Compiled:
         passed=True,
         summary=", ".join(binaries.executables),
         directory=binaries.directory,
+        source=tree.directory,
         log=str(place.log("build")),
     )
 
@@ -122,6 +123,7 @@ class Kept:
             passed=True,
             summary=", ".join(binaries.executables),
             directory=binaries.directory,
+            source=str(source),
             log=str(log),
         )
 

@@ -168,9 +168,11 @@ def drop_check_command(
     """Ask of each patch whether it is still needed at a base, by running its proof without it.
 
     The base is built with all patches, then for each patch without it and those that need it, in
-    one folder in which only what differs is compiled again. A patch's `proof` in the manifest is a
-    test of the folder with patchsets/ (its build is in SPARKBUILD_TEST_BUILD) or a program beside
-    the manifest (its argument is the build). Exit code 8 where a patch was not shown to be needed.
+    one folder in which only what differs is compiled again, through a compile cache beside it
+    where --cache names no other. A patch's `proof` in the manifest is a program beside the
+    manifest (its arguments are the build, its sources, and a folder to write to) or a test of the
+    folder with patchsets/ (its build is in SPARKBUILD_TEST_BUILD). Exit code 8 where a patch was
+    not shown to be needed.
     """
     from sparkbuild.errors import PatchError
     from sparkbuild.live import Live
@@ -259,8 +261,8 @@ def _drop_check(
     proofs = tuple(proof for patch in desk.patchset.patches for proof in patch.proof)
     check_proofs(desk.manifest, proofs)
     root = desk.work.patches(desk.patchset.name)
-    kept = kept_build(_job(desk, recipes, jobs, cache), root)
-    prove = prover(desk.manifest, lambda line: desk.live.progress(0, 0, line))
+    kept = kept_build(_job(desk, recipes, jobs, cache or root / "cache"), root)
+    prove = prover(desk.manifest, root / "proofs", lambda line: desk.live.progress(0, 0, line))
     return drop_check(desk, base, kept.build, prove, root / "logs")[0]
 
 

@@ -1,7 +1,9 @@
 """Run a patch's proof on a build: a pytest test of the checkout, or a program beside the manifest.
 
-A test finds the build's programs in ``SPARKBUILD_TEST_BUILD``; a program gets their folder as its
-only argument. Passed means: exit status 0, and for a test, at least one ran and none was skipped.
+A test finds the build's programs in ``SPARKBUILD_TEST_BUILD``. A program gets three folders as its
+arguments: the build's programs, the sources that they were made of, and one to write to; one whose
+name ends in ``.py`` is run by sparkbuild's own Python, and finds ``sparkbuild.patch_bench`` there.
+Passed means: exit status 0, and for a test, at least one ran and none was skipped.
 """
 
 from __future__ import annotations
@@ -17,26 +19,36 @@ import junitparser
 from sparkbuild import process
 from sparkbuild.errors import ManifestError
 from sparkbuild.report.patches import Proven
+from sparkbuild.source.model import Compiled
 
 BUILD_VARIABLE: Final = "SPARKBUILD_TEST_BUILD"
+_PYTHON: Final = ".py"
+"""A wheel keeps no permission to execute, so these need none."""
 
 
 class Prover(Protocol):
-    """Whoever runs one proof on the programs in a folder."""
+    """Whoever runs one proof on a build."""
 
-    def __call__(self, proof: str, build: Path, log: Path) -> Proven:
+    def __call__(self, proof: str, made: Compiled, log: Path) -> Proven:
         """The proof's answer; everything that it printed is in ``log``."""
 
 
-def prover(manifest: Path, on_line: Callable[[str], None] = lambda _: None) -> Prover:
-    """The runner for a manifest's proofs; only the main thread may call it."""
+def prover(
+    manifest: Path, scratch: Path, on_line: Callable[[str], None] = lambda _: None
+) -> Prover:
+    """The runner for a manifest's proofs; only the main thread may call it.
+
+    ``scratch`` is the folder that programs may write to; it is kept from one to the next.
+    """
     folder = manifest.absolute().parent
 
-    def prove(proof: str, build: Path, log: Path) -> Proven:
+    def prove(proof: str, made: Compiled, log: Path) -> Proven:
         log.unlink(missing_ok=True)
         if "::" in proof:
-            return _test(proof, folder.parent.parent, build, log, on_line)
-        return _program(proof, folder, build, log, on_line)
+            return _test(proof, folder.parent.parent, Path(made.directory), log, on_line)
+        scratch.mkdir(parents=True, exist_ok=True)
+        places = [made.directory, made.source, str(scratch)]
+        return _program(proof, folder, places, log, on_line)
 
     return prove
 
@@ -50,7 +62,7 @@ def check_proofs(manifest: Path, proofs: tuple[str, ...]) -> None:
         file = place / proof.partition("::")[0]
         if not file.is_file():
             missing.append(f"{proof}: there is no file {file}")
-        elif "::" not in proof and not os.access(file, os.X_OK):
+        elif "::" not in proof and file.suffix != _PYTHON and not os.access(file, os.X_OK):
             missing.append(f"{proof}: {file} may not be executed")
     if missing:
         raise ManifestError(
@@ -58,7 +70,7 @@ def check_proofs(manifest: Path, proofs: tuple[str, ...]) -> None:
             problems=missing,
             evidence=[manifest],
             next_step="name a test of the folder with patchsets/ (tests/file.py::test), or a "
-            "program beside the manifest",
+            "program beside the manifest (proofs/file.py)",
         )
 
 
@@ -91,14 +103,13 @@ def _counted(results: Path) -> tuple[int, int]:
 
 
 def _program(
-    proof: str, folder: Path, build: Path, log: Path, on_line: Callable[[str], None]
+    proof: str, folder: Path, places: list[str], log: Path, on_line: Callable[[str], None]
 ) -> Proven:
+    file = folder / proof
+    # -B: the folder may not be ours to write to, and nothing but what ships belongs there.
+    started = [sys.executable, "-B", str(file)] if file.suffix == _PYTHON else [str(file)]
     done = process.run(
-        [str(folder / proof), str(build)],
-        log=log,
-        env=process.environment(),
-        cwd=folder,
-        on_line=on_line,
+        [*started, *places], log=log, env=process.environment(), cwd=folder, on_line=on_line
     )
     last = next((line for line in reversed(done.tail.splitlines()) if line.strip()), "")
     summary = f"exit status {done.returncode}" + (f", {last.strip()[:120]}" if last else "")

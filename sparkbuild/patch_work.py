@@ -128,7 +128,7 @@ class _Try:
         return tuple(
             self.prove(
                 proof,
-                Path(made.directory),
+                made,
                 self.logs / f"{_plain(name)}-{_plain(entry.file)}-{number}.log",
             )
             for number, proof in enumerate(entry.proof)

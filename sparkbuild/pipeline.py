@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkbuild.build.arguments import build_key
+from sparkbuild.build.arguments import PLACEHOLDERS, build_key, configure_arguments
 from sparkbuild.build.tools import find_tools, with_cache
 from sparkbuild.build_stages import (
     build_stage,
@@ -13,6 +13,7 @@ from sparkbuild.build_stages import (
 )
 from sparkbuild.files import exclusive
 from sparkbuild.job import Held, Job, Known
+from sparkbuild.package.model import Made
 from sparkbuild.tree_stages import patches_stage, qualify_stage, source_stage, toolkit_stage
 
 
@@ -32,4 +33,13 @@ def run_stages(job: Job, known: Known) -> None:
         binaries = build_stage(job, held, configuration)
         facts = inspect_stage(job, place, binaries, toolkit, tree)
         known.smoke = smoke_stage(job, place, binaries, facts, toolkit, tree, known)
-        known.wheel = package_stage(job, held, binaries, facts, known.smoke, toolkit, tree)
+        made = Made(
+            patchset=job.patchset,
+            source=source,
+            tree=tree,
+            toolkit=toolkit,
+            arguments=configure_arguments(job.patchset, toolkit, PLACEHOLDERS),
+            qualification=judged,
+            smoke=known.smoke,
+        )
+        known.wheel = package_stage(job, held, configuration, binaries, facts, made)

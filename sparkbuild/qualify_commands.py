@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ from sparkbuild.console import JSON, RECIPES, VARIANT, WORK, console, print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.console import Console
+
+    from sparkbuild.live import Live
     from sparkbuild.manifest import Patchset, Recipes
     from sparkbuild.qualify.model import Probed, Qualification, Sowed
     from sparkbuild.source.model import PatchedTree
@@ -82,61 +86,89 @@ def qualify_command(
     where code is wrong, 21 where nothing is wrong and something could not be judged, or where less
     than 95 % of seeded faults were noticed.
     """
-    from msgspec import to_builtins
-
-    from sparkbuild.errors import QualificationIncompleteError, ToolkitMiscompilesError
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
-    from sparkbuild.qualify_work import qualify, sow, subject_of_root
-    from sparkbuild.report.qualification import grid_view, qualification_view, sowed_view
-    from sparkbuild.toolkit.host import find_host_compiler
 
+    asked = _Asked(
+        names=names, architectures=architectures, platform=platform_name or current_platform(),
+        only=only, first=first, fresh=fresh, seeded=seeded, seed=seed, jobs=jobs,
+    )  # fmt: skip
     from_recipes, workspace = _places(recipes, work)
     screen = console(stderr=as_json)
-    results: list[Qualification] = []
-    sowed: list[Sowed] = []
     with Live(screen) as live:
-        patchset, tree = _tree(from_recipes, variant, workspace, live)
-        host = find_host_compiler()
-        judged = set[str]()
-        for identity, options, target in _subjects(
-            names, from_recipes, workspace, architectures, platform_name or current_platform()
-        ):
-            live.started(f"qualify {identity.toolchain or identity.root} {target}")
-            every = {**patchset.build.cmake, **options}
-            subject = subject_of_root(identity, every, host, tree, target)
-            if subject.key in judged:
-                continue  # the same compiler in another place
-            judged.add(subject.key)
-            folder = workspace.qualifications
-            found = qualify(
-                subject,
-                folder=folder,
-                live=live,
-                at_once=jobs,
-                only=only,
-                first=first,
-                fresh=fresh,
-                found=lambda probed: _told(live, probed),
-            )
-            results.append(found)
-            if seeded:
-                sowed.append(
-                    sow(
-                        subject, found, folder=folder, live=live, count=seeded, seed=seed,
-                        at_once=jobs, only=only,
-                    )
-                )  # fmt: skip
-    if as_json:
+        results, sowed = _judged(asked, variant, from_recipes, workspace, live)
+    _show(results, sowed, missed=missed, screen=None if as_json else screen)
+    _exit(results, sowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What is to be judged, how far, and how many seeded faults come after it."""
+
+    names: tuple[str, ...]
+    architectures: tuple[str, ...]
+    platform: str
+    only: tuple[str, ...]
+    first: bool
+    fresh: bool
+    seeded: int | None
+    seed: int
+    jobs: int | None
+
+
+def _judged(
+    asked: _Asked, variant: str, recipes: Recipes, workspace: Workspace, live: Live
+) -> tuple[list[Qualification], list[Sowed]]:
+    """Every compiler that is meant, for every target; one that lies in two places once."""
+    from sparkbuild.qualify_work import qualify, sow, subject_of_root
+    from sparkbuild.toolkit.host import find_host_compiler
+
+    patchset, tree = _tree(recipes, variant, workspace, live)
+    host, folder = find_host_compiler(), workspace.qualifications
+    results: dict[str, Qualification] = {}
+    sowed: list[Sowed] = []
+    for identity, options, target in _subjects(asked, recipes, workspace):
+        live.started(f"qualify {identity.toolchain or identity.root} {target}")
+        every = {**patchset.build.cmake, **options}
+        subject = subject_of_root(identity, every, host, tree, target)
+        if subject.key in results:
+            continue
+        results[subject.key] = found = qualify(
+            subject, folder=folder, live=live, at_once=asked.jobs, only=asked.only,
+            first=asked.first, fresh=asked.fresh, found=lambda probed: _told(live, probed),
+        )  # fmt: skip
+        if asked.seeded:
+            made = sow(
+                subject, found, folder=folder, live=live, count=asked.seeded, seed=asked.seed,
+                at_once=asked.jobs, only=asked.only,
+            )  # fmt: skip
+            sowed.append(made)
+    return list(results.values()), sowed
+
+
+def _show(
+    results: list[Qualification], sowed: list[Sowed], *, missed: bool, screen: Console | None
+) -> None:
+    """All as JSON where there is no screen."""
+    from msgspec import to_builtins
+
+    from sparkbuild.report.qualification import grid_view, qualification_view, sowed_view
+
+    if screen is None:
         facts = {"qualifications": to_builtins(results)}
-        print_json({**facts, **({"seeded": to_builtins(sowed)} if seeded else {})})
-    else:
-        for result in results if len(results) < FEW else ():
-            screen.print(qualification_view(result, missed=missed), crop=False)
-        if len(results) > 1:
-            screen.print(grid_view(results), crop=False)
-        for one in sowed:
-            screen.print(sowed_view(one), crop=False)
+        print_json({**facts, **({"seeded": to_builtins(sowed)} if sowed else {})})
+        return
+    for result in results if len(results) < FEW else ():
+        screen.print(qualification_view(result, missed=missed), crop=False)
+    if len(results) > 1:
+        screen.print(grid_view(results), crop=False)
+    for one in sowed:
+        screen.print(sowed_view(one), crop=False)
+
+
+def _exit(results: list[Qualification], sowed: list[Sowed]) -> None:
+    from sparkbuild.errors import QualificationIncompleteError, ToolkitMiscompilesError
+
     verdicts = {result.verdict for result in results}
     if "wrong" in verdicts:
         get_current_context().exit(ToolkitMiscompilesError.exit_code)
@@ -173,11 +205,7 @@ def _tree(
 
 
 def _subjects(
-    names: tuple[str, ...],
-    recipes: Recipes,
-    workspace: Workspace,
-    architectures: tuple[str, ...],
-    platform: str,
+    asked: _Asked, recipes: Recipes, workspace: Workspace
 ) -> Iterator[tuple[Identity, dict[str, str], str]]:
     """Every root that is meant, with its toolchain's CMake options, once for each target."""
     from sparkbuild.toolkit.book import read_book
@@ -185,18 +213,20 @@ def _subjects(
     from sparkbuild.toolkit.identity.advise import DEFAULT_ARCHITECTURES
     from sparkbuild.toolkit_commands import identities
 
-    asked = plain_architectures(architectures)
+    targets = plain_architectures(asked.architectures)
     book = read_book(recipes)
     every = [
         identity
-        for name in names
-        for identity in _meant(name, identities(name, recipes, book, workspace, asked), platform)
+        for name in asked.names
+        for identity in _meant(
+            name, identities(name, recipes, book, workspace, targets), asked.platform
+        )
     ]
     for identity in every:
         chain = book.toolchains.get(identity.toolchain or "")
         own = chain.cuda.architectures if chain and chain.cuda else DEFAULT_ARCHITECTURES
         options = chain.options() if chain else {}
-        for target in asked or own:
+        for target in targets or own:
             yield identity, options, target
 
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkbuild import __version__
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, UsageError
@@ -19,6 +20,9 @@ from sparkbuild.stages import Observer, Runner
 from sparkbuild.toolkit.book import Book, read_book
 from sparkbuild.toolkit.choice.select import choose, plain_architectures
 from sparkbuild.workspace import Workspace, make_folder
+
+if TYPE_CHECKING:
+    from sparkbuild.package.keys import SigningKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,8 @@ class Request:
     out: Path = Path("dist")
     jobs: int | None = None
     cache: Path | None = None
+    sign: tuple[Path, ...] = ()
+    """Private keys that sign what lies beside the wheel."""
     command: tuple[str, ...] = ()
 
 
@@ -55,6 +61,7 @@ def make(request: Request, observer: Observer) -> Made:
     if request.jobs is not None and request.jobs < 1:
         raise UsageError(f"--jobs {request.jobs}: at least 1 is needed", next_step="--jobs 1")
     started, clock = dt.datetime.now(dt.UTC), time.monotonic()
+    _signers(request)  # a key that cannot sign is refused now, not after the build
     job = _prepare(request, observer)
     known = Known()
     error: SparkbuildError | KeyboardInterrupt | None = None
@@ -80,6 +87,8 @@ def make(request: Request, observer: Observer) -> Made:
             wheel=_wheel(known) if error is None else None,
         )
         files = _write(report, job, request.out, known if error is None else Known())
+        if error is None and request.sign:
+            files += _sign(request, files)
     return Made(report=report, files=files, error=error)
 
 
@@ -144,6 +153,25 @@ def _write(report: Report, job: Job, out: Path, known: Known) -> tuple[Path, ...
             partial.replace(target)
         written.insert(0, target)
     return tuple(written)
+
+
+def _signers(request: Request) -> list[SigningKey]:
+    """The keys that are to sign. Raises TrustError where one cannot."""
+    if not request.sign:
+        return []
+    from sparkbuild.package.keys import read_private
+
+    now = dt.datetime.now(dt.UTC)
+    return [read_private(path, now=now) for path in request.sign]
+
+
+def _sign(request: Request, files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Sign the wheel in the output folder, with the report that was written there."""
+    from sparkbuild.package.signed import sign_wheel
+
+    (wheel,) = [path for path in files if path.suffix == ".whl"]
+    (report,) = [path for path in files if path.suffix == ".json"]
+    return sign_wheel(wheel, report, _signers(request), now=dt.datetime.now(dt.UTC))
 
 
 def _same(a: Path, b: Path) -> bool:

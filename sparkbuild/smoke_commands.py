@@ -41,6 +41,11 @@ from sparkbuild.console import JSON, WORK, console, print_json
     metavar="N",
     help="Tokens of all slots together for --model. Default: the suite's.",
 )
+@click.option(
+    "--variant",
+    metavar="NAME",
+    help="Which variant BUILD is of: what its patches bring is asked too, as `make` does.",
+)
 @BACKEND
 @THREADS
 @click.option(
@@ -64,6 +69,7 @@ def smoke_command(
     model: Path | None,
     mmproj: Path | None,
     context: int | None,
+    variant: str | None,
     backend: str,
     threads: int,
     processes: int | None,
@@ -103,8 +109,8 @@ def smoke_command(
         )  # fmt: skip
         return
     _ask_plan(
-        build, suite, backend=backend, threads=threads, processes=processes, diagnose=diagnose,
-        junit=junit, data=data, work=work, as_json=as_json,
+        build, suite, variant=variant, backend=backend, threads=threads, processes=processes,
+        diagnose=diagnose, junit=junit, data=data, work=work, as_json=as_json,
     )  # fmt: skip
 
 
@@ -112,6 +118,7 @@ def _ask_plan(
     build: Path,
     suite: str,
     *,
+    variant: str | None,
     backend: str,
     threads: int,
     processes: int | None,
@@ -124,6 +131,7 @@ def _ask_plan(
     """Ask canaries, and exit as what was found says."""
     from sparkbuild.canary.catalogue import verify
     from sparkbuild.live import Live
+    from sparkbuild.manifest import find_recipes
     from sparkbuild.package.unpack import unpacked
     from sparkbuild.report.smoke import smoke_view
     from sparkbuild.smoke.plan import load_plan, plan_file
@@ -131,6 +139,7 @@ def _ask_plan(
     from sparkbuild.smoke_work import answer, exit_code, run_plan
     from sparkbuild.workspace import Workspace
 
+    abilities = find_recipes(None).patchset(variant)[0].smoke.abilities if variant else ()
     file = plan_file(suite)
     plan = load_plan(file)
     folder, catalogue = catalogue_in(data)
@@ -142,7 +151,9 @@ def _ask_plan(
         if build.is_file():
             build = stack.enter_context(unpacked(build, workspace.root))
         live = stack.enter_context(Live(screen))
-        desk = desk_for(folder, build, work, live, backend=backend, threads=threads)
+        desk = desk_for(
+            folder, build, work, live, backend=backend, threads=threads, abilities=abilities
+        )
         found = run_plan(
             desk,
             catalogue,

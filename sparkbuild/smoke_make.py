@@ -16,6 +16,7 @@ from sparkbuild.canary.model import Backend, CanaryReport, DraftCheck
 from sparkbuild.canary_desk import Desk
 from sparkbuild.errors import HostError, SmokeError
 from sparkbuild.files import write_atomic
+from sparkbuild.manifest import Ability
 from sparkbuild.report.canaries import wrong_items
 from sparkbuild.report.model import StageReport
 from sparkbuild.report.smoke import Fitting, Part, Smoked
@@ -38,7 +39,7 @@ class Asked:
 
     ``suite`` is a plan's name, or that of a suite of ``suites/`` alone; ``build`` (None where the
     pin does not know it) and ``identity`` are what the programs must call themselves; ``cuda`` says
-    that they compute on a GPU where there is one.
+    that they compute on a GPU where there is one; ``abilities`` are what the patches bring.
     """
 
     binaries: Path
@@ -48,6 +49,9 @@ class Asked:
     cuda: bool
     workdir: Path
     log: Path
+    variant: str = ""
+    """What the build is of, where its patches bring abilities."""
+    abilities: frozenset[Ability] = frozenset()
 
 
 def smoke_build(
@@ -174,6 +178,7 @@ def _desk(asked: Asked, observer: Observer) -> Desk:
         root=asked.workdir / "canaries",
         live=_Inside(observer),
         backend=backend,
+        abilities=asked.abilities,
     )
 
 
@@ -206,6 +211,7 @@ def _refusal(report: SmokeReport, asked: Asked, backend: str) -> SmokeError:
     kept = asked.log.with_name(_FOUND)
     # A fault of the GPU's kernels would not be found on the CPU.
     where = "" if backend == "cpu" else f" --backend {backend}"
+    where += f" --variant {asked.variant}" if asked.abilities else ""
     error = SmokeError(
         f"{len(failed)} of {len(report.checks)} smoke checks of suite {report.suite} failed",
         problems=[f"{one.name}: expected {one.expected}, found {one.found}" for one in failed],

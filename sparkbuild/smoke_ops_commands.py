@@ -20,7 +20,7 @@ from sparkbuild.report.ops import ops_junit, ops_view
 from sparkbuild.smoke_ops import need_of_canaries, need_of_models, ops_answer, run_ops
 from sparkbuild.workspace import Workspace
 
-_NOT_HERE = ("context", "diagnose", "processes", "threads")
+_NOT_HERE = ("context", "diagnose", "processes", "threads", "variant")
 """Options of the command that are about servers."""
 
 

@@ -18,7 +18,7 @@ from sparkbuild.report.served import served_junit, served_view
 from sparkbuild.smoke_served import Request, answer, chosen_suite, exit_code, run_served
 from sparkbuild.workspace import Workspace
 
-_CANARIES = ("diagnose", "processes", "data")
+_CANARIES = ("diagnose", "processes", "data", "variant")
 """Options that only canaries have."""
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparkbuild.build.cache import CompileCache
+from sparkbuild.build.policy import runpath
+from sparkbuild.build.rules import cuda_object
 from sparkbuild.build.tools import Tools, find_tools
 from sparkbuild.errors import ConfigureError
 from sparkbuild.files import digest_of
@@ -16,7 +18,7 @@ from sparkbuild.manifest import Patchset
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.toolkit.model import Toolkit
 
-KEY_VERSION: Final = 1
+KEY_VERSION: Final = 2
 """Raise it when the same inputs would make other bytes: older builds then no longer answer."""
 
 LINKER_FLAGS: Final = "-Wl,--build-id=sha1,--enable-new-dtags"
@@ -136,15 +138,16 @@ def _accepted(toolkit: Toolkit) -> dict[str, object]:
 def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
     """What a build is made with whatever the recipes say."""
     maps = _prefix_maps(where)
+    cuda_maps = (_prefix_map(where.toolkit, "cuda"), *maps)
     own = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
         "CMAKE_CXX_COMPILER": where.cxx,
-        "CMAKE_CXX_FLAGS": shlex.join(maps),
+        "CMAKE_CXX_FLAGS": " ".join(maps),
         "CMAKE_C_COMPILER": where.c,
-        "CMAKE_C_FLAGS": shlex.join(maps),
+        "CMAKE_C_FLAGS": " ".join(maps),
         "CMAKE_EXE_LINKER_FLAGS": LINKER_FLAGS,
-        "CMAKE_INSTALL_RPATH": "$ORIGIN",
+        "CMAKE_INSTALL_RPATH": ";".join(runpath(toolkit)),
         "CMAKE_MAKE_PROGRAM": where.ninja,
         "CMAKE_MODULE_LINKER_FLAGS": LINKER_FLAGS,
         "CMAKE_SHARED_LINKER_FLAGS": LINKER_FLAGS,
@@ -154,7 +157,8 @@ def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
         own |= {
             "CMAKE_CUDA_ARCHITECTURES": ";".join(f"{a}-real" for a in toolkit.architectures),
             "CMAKE_CUDA_COMPILER": f"{where.toolkit}/bin/nvcc",
-            "CMAKE_CUDA_FLAGS": shlex.join(f"-Xcompiler={flag}" for flag in maps),
+            "CMAKE_CUDA_COMPILE_OBJECT": cuda_object(where.cxx),
+            "CMAKE_CUDA_FLAGS": " ".join(_for_host(flag) for flag in cuda_maps),
             "CMAKE_CUDA_HOST_COMPILER": where.cxx,
             "CUDAToolkit_ROOT": where.toolkit,
         }
@@ -163,10 +167,17 @@ def _own_options(toolkit: Toolkit, where: Places) -> dict[str, str]:
 
 def _prefix_maps(where: Places) -> tuple[str, ...]:
     """Keep this machine's folders out of the binaries: ``__FILE__`` of every assert holds one."""
-    return (
-        f"-ffile-prefix-map={where.binary}=build",
-        f"-ffile-prefix-map={where.source}=llama.cpp",
-    )
+    return (_prefix_map(where.binary, "build"), _prefix_map(where.source, "llama.cpp"))
+
+
+def _prefix_map(place: str, name: str) -> str:
+    """Quoted behind its first word: CMake takes quotes away that stand around a whole value."""
+    return f"-ffile-prefix-map={shlex.quote(f'{place}={name}')}"
+
+
+def _for_host(flag: str) -> str:
+    """Quoted once more where it has quotes: nvcc starts the host compiler through a shell."""
+    return f"-Xcompiler={shlex.quote(flag)}"
 
 
 def _merged(sides: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

@@ -14,8 +14,9 @@ from sparkbuild.build.cache import serving
 from sparkbuild.build.model import Compiler, Configuration
 from sparkbuild.build.output import Prose, parse_output
 from sparkbuild.build.reply import Reply, read_reply, write_queries
+from sparkbuild.build.rules import OBJCOPY, rule_problems
 from sparkbuild.build.tools import Tools, find_tools
-from sparkbuild.errors import ConfigureError
+from sparkbuild.errors import ConfigureError, HostError
 from sparkbuild.files import disk_full
 from sparkbuild.manifest import Patchset
 from sparkbuild.source.model import PatchedTree
@@ -58,9 +59,11 @@ def configure(
     )
     argv = arguments.configure_arguments(patchset, toolkit, where)
     env = surroundings.build_environment(own, [toolkit.host.c, toolkit.host.cxx])
+    _refuse_no_objcopy(toolkit, env)
     with serving(tools.cache, env, log=log.with_name("cache.log")) as reached:
         prose = _run([str(tools.cmake), *argv], reached, binary_dir, log, progress)
     reply = read_reply(binary_dir)
+    _refuse_other_rules(toolkit, binary_dir, log)
     facts = enforce.Facts(
         prose=prose, reply=reply, cmake_version=tools.cmake_version, roots=_roots(toolkit)
     )
@@ -104,6 +107,28 @@ def _run(
     if any(_DISK_FULL.search(line) for line in lines):
         raise disk_full(binary_dir)
     raise _failed(done, prose, log)
+
+
+def _refuse_no_objcopy(toolkit: Toolkit, env: Mapping[str, str]) -> None:
+    if toolkit.kind == "cuda" and process.find_program(OBJCOPY, env=env) is None:
+        raise HostError(
+            f"{OBJCOPY} is missing: without it CUDA objects would differ from build to build",
+            problems=[f"expected in one of {env['PATH']}"],
+            next_step="install the host compiler's binutils (Debian and Ubuntu: apt install "
+            "binutils)",
+        )
+
+
+def _refuse_other_rules(toolkit: Toolkit, binary_dir: Path, log: Path) -> None:
+    """The rule of ``rules.cuda_object`` must have got through, or no build could be repeated."""
+    problems = list(rule_problems(binary_dir)) if toolkit.kind == "cuda" else []
+    if problems:
+        raise ConfigureError(
+            "CMake would make CUDA objects by another rule than it was given",
+            problems=problems,
+            evidence=[binary_dir / "CMakeFiles" / "rules.ninja", log],
+            next_step="report this: sparkbuild has to know this CMake's rules",
+        )
 
 
 def _roots(toolkit: Toolkit) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from sparkbuild import fatbin, process
-from sparkbuild.build import loader, policy, runtime
+from sparkbuild.build import loader, policy, runtime, traces
 from sparkbuild.build.elf import ElfFacts, read_elf
 from sparkbuild.build.model import Binaries, Binary, BinaryFacts
 from sparkbuild.errors import BinaryError
@@ -21,7 +21,6 @@ from sparkbuild.source.model import PatchedTree
 from sparkbuild.toolkit.model import Toolkit
 
 SERVER: Final = "llama-server"
-RUNPATH: Final = ("$ORIGIN",)
 
 Containers = tuple[tuple[str, ...], ...]
 """Targets of each fat binary in a file."""
@@ -56,16 +55,18 @@ def inspect(
     problems: list[str] = []
     files = _collected(problems, {name: partial(read_elf, directory / name) for name in names})
     images = _collected(problems, {name: partial(_images, elf) for name, elf in files.items()})
+    expected, places = policy.runpath(toolkit), traces.places_of(directory, toolkit, tree)
     version = _version_line(directory, toolkit) if SERVER in binaries.executables else ""
     interpreter = next((f.interpreter for f in files.values() if f.interpreter), "")
     loaded = _loaded(problems, directory, files, toolkit, interpreter)
     problems += [
         *_contents(directory, names),
-        *(problem for name, elf in files.items() for problem in _static(name, elf)),
+        *(problem for name, elf in files.items() for problem in _static(name, elf, expected)),
         *_libraries(files, cuda=toolkit.kind == "cuda"),
         *_gpu_code(images, toolkit),
         *_places(loaded, directory, files, toolkit),
         *runtime.problems(files, loaded, toolkit, digest=digest),
+        *(text for name in files for text in traces.traces(directory / name, places)),
         *identity_problems(version, tree),
     ]
     facts = BinaryFacts(
@@ -131,15 +132,15 @@ def _contents(directory: Path, names: Sequence[str]) -> Iterator[str]:
             yield f"{path.name}: is no regular file"
 
 
-def _static(name: str, facts: ElfFacts) -> Iterator[str]:
+def _static(name: str, facts: ElfFacts, runpath: Sequence[str]) -> Iterator[str]:
     expected = _MACHINES.get(platform.machine(), "a known machine")
     if facts.machine != expected:
         yield f"{name}: machine: expected {expected}, found {facts.machine}"
     if facts.rpath:
         yield f"{name}: RPATH: expected none, found {':'.join(facts.rpath)}"
-    if facts.runpath != RUNPATH:
+    if facts.runpath != tuple(runpath):
         found = ":".join(facts.runpath) or "none"
-        yield f"{name}: RUNPATH: expected {':'.join(RUNPATH)}, found {found}"
+        yield f"{name}: RUNPATH: expected {':'.join(runpath)}, found {found}"
     if facts.build_id is None:
         yield f"{name}: has no build id"
     if facts.soname is not None and facts.interpreter is None and facts.soname != name:

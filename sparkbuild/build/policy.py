@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from sparkbuild.toolkit.model import Toolkit
+
 Provider = Literal["system", "toolkit", "driver"]
 
 
@@ -54,6 +56,25 @@ HINTS: Final = {
     r"lib(openblas|blas|mkl).*": "set GGML_BLAS = OFF",
     r"libcufft.*|libcusparse.*|libcusolver.*": "no part of llama.cpp needs it: see what links it",
 }
+
+
+_UNIFIED: Final = 13
+"""From this CUDA release on NVIDIA's wheels share one folder, ``nvidia/cu13``; those of 12 have
+one each."""
+
+
+def runpath(toolkit: Toolkit) -> tuple[str, ...]:
+    """Where built files look for libraries: beside themselves, then in NVIDIA's wheels.
+
+    Installed, they lie in ``sparkbuild_llama_cpp/bin``, and NVIDIA's libraries in ``nvidia`` beside
+    that package. Relative to the files, so that an environment may lie anywhere.
+    """
+    if toolkit.kind != "cuda":
+        return ("$ORIGIN",)
+    major = int(toolkit.part("nvcc").version.partition(".")[0])
+    shared = (f"cu{major}",)
+    folders = shared if major >= _UNIFIED else ("cuda_runtime", "cublas")
+    return ("$ORIGIN", *(f"$ORIGIN/../../nvidia/{folder}/lib" for folder in folders))
 
 
 def provider(name: str, *, cuda: bool) -> Provider | None:

@@ -97,7 +97,8 @@ def notes(
 ) -> Iterator[str]:
     """What files take that are started without the toolkit's search path, where that differs.
 
-    An installed wheel has no other way: the system's libcudart may be of another release.
+    So they do where NVIDIA's wheels are not installed beside them: the system's libcudart may be of
+    another release.
     """
     if toolkit.kind != "cuda" or not interpreter:
         return

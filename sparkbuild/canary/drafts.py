@@ -28,6 +28,7 @@ from sparkbuild.errors import CanaryError, SmokeError
 from sparkbuild.llama.answers import Timings
 from sparkbuild.llama.client import Api, UnexpectedAnswerError
 from sparkbuild.llama.log import scan
+from sparkbuild.manifest import Ability
 
 Counts = tuple[int, int]
 """Tokens drafted, and of these accepted."""
@@ -87,12 +88,15 @@ def drafting(setup: Setup, depth: int) -> Setup:
     return replace(setup, flags=(*setup.flags, *more))
 
 
-def unasked(suite: Suite, limits: Limits, *, one_in: int = _ONE_IN) -> frozenset[str]:
+def unasked(
+    suite: Suite, limits: Limits, *, abilities: Collection[Ability] = (), one_in: int = _ONE_IN
+) -> frozenset[str]:
     """Answers that are not asked with drafts: all but one of so many, and those that cannot be."""
+    pictures = limits.drafts_pictures(abilities)
     return frozenset(
         entry.name
         for number, entry in enumerate(suite.answers)
-        if number % one_in or (not limits.draft_pictures and PICTURE in str(entry.messages))
+        if number % one_in or (not pictures and PICTURE in str(entry.messages))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -11,7 +12,7 @@ import msgspec
 from sparkbuild.canary.model import Backend, CacheType
 from sparkbuild.errors import CanaryError, ManifestError
 from sparkbuild.files import sha256_bytes
-from sparkbuild.manifest import Name, RelativePath, Sha256, Table, load
+from sparkbuild.manifest import Ability, Name, RelativePath, Sha256, Table, load
 
 SUITE: Final = "suite.json"
 LIMITS: Final = "limits.toml"
@@ -165,9 +166,17 @@ class Limits(Table, frozen=True, kw_only=True):
     bounds: Annotated[tuple[Bound, ...], msgspec.Meta(min_length=1)]
     drafts: tuple[Band, ...] = ()
     """Of a canary with a trained draft block."""
-    draft_pictures: bool = True
-    """False where the pinned llama.cpp cannot draft after a picture with this architecture: such
-    answers are then not asked with drafts."""
+    drafts_need: Ability | None = None
+    """What a build must be able to do to draft with this model at all. One that does not promise it
+    may have no graph for the draft block."""
+    draft_pictures: bool | Ability = True
+    """Whether answers about pictures are asked with drafts too, or what a build must be able to do
+    so that they are."""
+
+    def drafts_pictures(self, abilities: Collection[Ability]) -> bool:
+        """Whether a build with these abilities is asked about pictures with drafts."""
+        asked = self.draft_pictures
+        return asked if isinstance(asked, bool) else asked in abilities
 
     def rate(self, group: str, form: str) -> Rate:
         """The rate for a group in a form."""

@@ -28,6 +28,8 @@ class Architecture(_Entry, frozen=True, kw_only=True):
     trunk: _Names = ()
     """Arrays with an entry for every block but NextN's."""
     exactly: dict[str, int] = {}
+    nextn: dict[str, int | Literal["as all others"]] = {}
+    """What an array says of a NextN block, where one that leaves it out can be told."""
     recurrent: Literal["", "interval", "no-kv-heads"] = ""
     """Which blocks carry a state instead of a cache."""
     interval: int = 0
@@ -40,7 +42,7 @@ class Architecture(_Entry, frozen=True, kw_only=True):
 
 
 class Twin(_Entry, frozen=True, kw_only=True):
-    """Two names of one thing."""
+    """Two names of one thing, upstream's first."""
 
     kind: Literal["architecture", "projector"]
     names: Annotated[_Names, msgspec.Meta(min_length=2)]
@@ -81,12 +83,17 @@ class Projector(_Entry, frozen=True, kw_only=True):
     tensors: _Names
     tokens: _Names
     required: _Names = ()
+    renamed: dict[str, str] = {}
+    """Keys under the names that files from elsewhere have for them."""
+    picture: tuple[int, int] | None = None
+    """Tokens that a picture becomes at least and at most, where files may leave it out."""
 
 
 class Ending(_Entry, frozen=True, kw_only=True):
     """Tokens that end a turn in a family of models."""
 
     family: str
+    eos: str
     tokens: _Names
     reason: str
     source: _Names

@@ -57,6 +57,8 @@ class Build:
     llama: Library
     ggml: Library | None
     mtmd: Library | None
+    server: Path | None = None
+    """``llama-server``, where the folder has it."""
 
     @property
     def mtp_graphs(self) -> frozenset[str]:
@@ -94,6 +96,7 @@ def read_build(folder: Path) -> Build:
         llama=read[llama],
         ggml=read[found["ggml"]] if found["ggml"] else linked,
         mtmd=read[found["mtmd"]] if found["mtmd"] else linked,
+        server=server,
     )
 
 

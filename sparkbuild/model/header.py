@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sparkbuild.model.types import BY_NUMBER
@@ -38,12 +38,12 @@ MOST_WEIGHTS: Final = 1 << 63
 """ggml counts them, and their bytes, in signed 64 bits."""
 
 _CHUNK: Final = 1 << 20
-_SCALARS: Final = {
+SCALARS: Final = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
 """struct's letter by GGUF value type."""
-_STRING: Final = 8
-_ARRAY: Final = 9
+STRING: Final = 8
+ARRAY: Final = 9
 _LENGTH: Final = struct.Struct("<Q")
 
 Scalar = bool | int | float | str
@@ -86,6 +86,10 @@ class Header:
     tensors: tuple[Tensor, ...]
     """In the file's order."""
     data: int
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The byte where each metadata entry begins, its key first, and the one behind its value."""
+    table: tuple[int, int] = (0, 0)
+    """The same of the tensor table."""
 
 
 def read_header(handle: int, size: int) -> Header:
@@ -99,12 +103,16 @@ def read_header(handle: int, size: int) -> Header:
     count = source.counted("number of tensors", MOST_TENSORS, least=24)
     entries = source.counted("number of metadata entries", MOST_ENTRIES, least=13)
     values: dict[str, Value] = {}
+    places: dict[str, tuple[int, int]] = {}
     for _ in range(entries):
+        begin = source.at
         key, value = _entry(source)
         if not key or key in values:
             raise HeaderError(source.place("metadata key"), "a new name", repr(key[:80]))
         values[key] = value
+        places[key] = (begin, source.at)
     alignment = _alignment(values)
+    begin = source.at
     tensors: dict[str, Tensor] = {}
     for _ in range(count):
         tensor = _tensor(source)
@@ -117,6 +125,8 @@ def read_header(handle: int, size: int) -> Header:
         values=values,
         tensors=tuple(tensors.values()),
         data=padded(source.at, alignment),
+        places=places,
+        table=(begin, source.at),
     )
 
 
@@ -206,16 +216,16 @@ def _entry(source: _Source) -> tuple[str, Value]:
     key = source.text("metadata key")
     what = f"value of {key[:80]!r}"
     kind = source.number("I", what)
-    if kind == _STRING:
+    if kind == STRING:
         return key, source.text(what)
-    if kind == _ARRAY:
+    if kind == ARRAY:
         return key, _array(source, what)
     return key, source.scalar(_letter(source, kind, what), what)
 
 
 def _array(source: _Source, what: str) -> tuple[Scalar, ...]:
     kind = source.number("I", what)
-    code = "" if kind == _STRING else _letter(source, kind, what)
+    code = "" if kind == STRING else _letter(source, kind, what)
     width = struct.calcsize(f"<{code}") if code else _LENGTH.size
     count = source.counted(f"length of the {what}", MOST_ELEMENTS - source.elements, least=width)
     source.elements += count
@@ -225,9 +235,9 @@ def _array(source: _Source, what: str) -> tuple[Scalar, ...]:
 
 
 def _letter(source: _Source, kind: int, what: str) -> str:
-    if kind not in _SCALARS:
+    if kind not in SCALARS:
         raise HeaderError(source.place(what), "a GGUF value type (no array of arrays)", str(kind))
-    return _SCALARS[kind]
+    return SCALARS[kind]
 
 
 def _alignment(values: dict[str, Value]) -> int:

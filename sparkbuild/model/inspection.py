@@ -15,7 +15,17 @@ from sparkbuild.model.facts import Facts, facts
 from sparkbuild.model.finding import Finding
 from sparkbuild.model.fit import fit
 from sparkbuild.model.memory import Budget, budget, largest_context
+from sparkbuild.model.mend.edits import Edit
+from sparkbuild.model.mend.plan import plan
 from sparkbuild.model.read import Model
+from sparkbuild.model.serve import Line
+
+
+class Mendable(msgspec.Struct, frozen=True, kw_only=True):
+    """A file whose metadata can be set right, by which changes (``inspect FILE --fix OUT``)."""
+
+    path: str
+    changes: tuple[Edit, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +40,9 @@ class Inspection:
     """Bytes that a server can have."""
     largest: int
     """Tokens of the largest context that fits, of all slots together; 0 where none does."""
+    mendable: tuple[Mendable, ...] = ()
+    served: Line | None = None
+    """The line that serves it, where that was asked."""
 
     @property
     def margin(self) -> int:
@@ -55,6 +68,11 @@ def inspect(
         memory=budget(model, vision, asked),
         available=machine.available,
         largest=largest_context(model, vision, asked, machine.available),
+        mendable=tuple(
+            Mendable(path=str(each.path), changes=planned.edits)
+            for each in (model, vision)
+            if each is not None and (planned := plan(each)).helps
+        ),
     )
 
 
@@ -78,4 +96,7 @@ def document(found: Inspection) -> dict[str, Any]:
             "margin": found.margin,
             "largest_context": found.largest,
         },
+        "mendable": msgspec.to_builtins(found.mendable),
+        "serve": found.served
+        and {"argv": list(found.served.argv), **msgspec.to_builtins(found.served)},
     }

@@ -45,7 +45,7 @@ class Shard:
         header = self.header
         return max(
             (header.data + tensor.offset + (tensor.bytes or 0) for tensor in header.tensors),
-            default=header.data,
+            default=header.table[1],  # what pads a header is there for tensors
         )
 
     @property

@@ -87,6 +87,11 @@ def executable_bit(member: zipfile.ZipInfo) -> bool:
     return bool((member.external_attr >> 16) & 0o111)
 
 
+def fresh(name: str) -> zipfile.ZipInfo:
+    """The header of a new member that is no program."""
+    return _normal(zipfile.ZipInfo(name))
+
+
 def digest_of_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[bytes, bytes]:
     """SHA-256 and the first four bytes of a member, read in pieces.
 

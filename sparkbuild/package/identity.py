@@ -25,8 +25,8 @@ TREE_DIGITS: Final = 12
 of their commit."""
 
 _PLATFORMS: Final = {"EM_X86_64": "linux_x86_64", "EM_AARCH64": "linux_aarch64"}
-"""ELF machine to wheel platform. ``linux`` and not ``manylinux``: the files were linked against
-this host's C library, and nothing here claims that they run on an older one."""
+"""ELF machine to the platform that promises nothing; ``earned.earned_tag`` makes more of it where
+that is true."""
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 

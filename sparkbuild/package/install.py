@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from sparkbuild.package.identity import IMPORT_NAME
 from sparkbuild.package.model import Wheel
 
 _SCRATCH: Final = ".installing-"
+
+_ORIGIN: Final = "$ORIGIN"
 
 _BARE: Final = {"CUDA_VISIBLE_DEVICES": "-1"}
 """The environment of the installed programs: no PATH, no HOME, no locale, no library path. The
@@ -48,14 +51,17 @@ def install_and_run(
     workdir: Path,
     log: Path,
     program: str = "llama-server",
+    beside: Sequence[Path] = (),
     keep_open: Sequence[int] = (),
 ) -> str:
     """Install into an empty virtual environment and start ``program --version`` there.
 
     It runs from ``/`` and from a directory full of traps (modules and libraries with the names
     that the script needs), without ``PATH``; the line that inspection read must be in its output.
-    The installed files must have the digests that inspection recorded. Returns that line. The
-    environment is removed again. Raises PackageError, HostError where no environment can be made.
+    The installed files must have the digests that inspection recorded. ``beside`` are libraries
+    that other wheels bring: they are put where those wheels have them, as the RUNPATH says, and no
+    search path is set. Returns that line. The environment is removed again. Raises PackageError,
+    HostError where no environment can be made.
     """
     workdir.mkdir(parents=True, exist_ok=True)
     for left in workdir.glob(f"{_SCRATCH}*"):
@@ -65,6 +71,7 @@ def install_and_run(
         environment = scratch / "venv"
         _create(environment, log=log, keep_open=keep_open)
         _install(Path(wheel.path), environment, log=log, keep_open=keep_open)
+        _put_beside(environment, beside, facts)
         traps = _traps(scratch / "traps", facts)
         problems = [
             *_script_problems(wheel, environment),
@@ -110,6 +117,19 @@ def _install(wheel: Path, environment: Path, *, log: Path, keep_open: Sequence[i
         keep_open,
         python=Path(sys.executable) if inside else python,
     )
+
+
+def _put_beside(environment: Path, libraries: Sequence[Path], facts: BinaryFacts) -> None:
+    """Link every library into each folder that a RUNPATH names outside the package."""
+    package = next(environment.glob(f"lib/python*/site-packages/{IMPORT_NAME}"), None)
+    if package is None or not libraries:
+        return
+    entries = {entry for binary in facts.binaries for entry in binary.runpath}
+    for entry in sorted(entries - {_ORIGIN}):
+        folder = Path(os.path.normpath(entry.replace(_ORIGIN, str(package / "bin"), 1)))
+        folder.mkdir(parents=True, exist_ok=True)
+        for library in libraries:
+            (folder / library.name).symlink_to(library)
 
 
 def _run(

@@ -23,9 +23,11 @@ from sparkbuild.files import (
     sha256_file,
 )
 from sparkbuild.package import archive, identity
+from sparkbuild.package.earned import earned_tag
 from sparkbuild.package.info import as_json, build_info
 from sparkbuild.package.model import Wheel
 from sparkbuild.package.project import Plan, licence_files, write_project
+from sparkbuild.package.provenance import Extra, enclose
 from sparkbuild.package.verify import mismatches
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.toolkit.model import Toolkit
@@ -56,14 +58,17 @@ def package(  # noqa: PLR0913 - one argument for each thing that a wheel is made
     source_dir: Path,
     workdir: Path,
     log: Path,
+    requires: Sequence[str] = (),
     keep_open: Sequence[int] = (),
+    extra: Extra | None = None,
 ) -> Wheel:
     """Make ``workdir/<wheel>`` from the install tree, through scikit-build-core.
 
     The wheel holds the very files whose digests are in ``facts``, and is packed twice in two
     directories: different bytes are a refusal. A file of that name in ``workdir`` is a finished
     wheel; unfinished ones never get that name. The caller holds ``workdir`` for itself alone.
-    Raises PackageError, or DiskFullError.
+    ``extra`` gives members that tell of the others by digest: provenance and SBOM. ``requires`` are
+    the wheels that must be installed beside it. Raises PackageError, or DiskFullError.
     """
     plan = plan_wheel(
         binaries=binaries,
@@ -72,9 +77,13 @@ def package(  # noqa: PLR0913 - one argument for each thing that a wheel is made
         toolkit=toolkit,
         variant=variant,
         source_dir=source_dir,
+        requires=requires,
     )
     with _scratch(workdir) as scratch:
         first, second = _pack_twice(plan, scratch, log=log, keep_open=keep_open)
+        if extra is not None:
+            for packed in (first, second):
+                enclose(packed, extra)
         digest = sha256_file(first)
         _refuse_wrong(first, plan, log)
         if digest != sha256_file(second):
@@ -109,9 +118,11 @@ def plan_wheel(
     toolkit: Toolkit,
     variant: str,
     source_dir: Path,
+    requires: Sequence[str] = (),
 ) -> Plan:
-    """Decide everything about the wheel before a byte of it is written; reads licence names only.
+    """Decide everything about the wheel before a byte of it is written.
 
+    ``requires`` are the wheels that bring what the files need and neither they nor the system have.
     Raises PackageError where the install tree and the inspected files are not the same set.
     """
     inspected = {binary.name: binary for binary in facts.binaries}
@@ -120,9 +131,11 @@ def plan_wheel(
         build=tree.build, label=toolkit.label, variant=variant, tree=tree.tree
     )
     info = build_info(version=version, variant=variant, tree=tree, toolkit=toolkit, facts=facts)
+    generic = identity.platform_tag(binary.machine for binary in facts.binaries)
     return Plan(
         version=version,
-        tag=identity.platform_tag(binary.machine for binary in facts.binaries),
+        tag=earned_tag(Path(binaries.directory), sorted(inspected), generic),
+        requires=tuple(sorted(requires)),
         description=_description(tree, toolkit, variant),
         payload=Path(binaries.directory),
         executables={name: inspected[name].sha256 for name in binaries.executables},

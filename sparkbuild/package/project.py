@@ -36,6 +36,8 @@ class Plan:
     """Path below the metadata folder's ``licenses/`` to the file in the source tree."""
     info: str
     """The text of ``build-info.json``."""
+    requires: tuple[str, ...] = ()
+    """Wheels that this one needs beside it, ``nvidia-cublas==13.1.0.3``, sorted."""
 
     @property
     def name(self) -> str:
@@ -88,6 +90,7 @@ def pyproject_text(plan: Plan) -> str:
         version=json.dumps(plan.version),
         description=json.dumps(plan.description),
         requires_python=json.dumps(identity.REQUIRES_PYTHON),
+        requires=json.dumps(list(plan.requires)),
         import_name=identity.IMPORT_NAME,
         licences=json.dumps(sorted(plan.licences)),
         scripts="\n".join(f"{json.dumps(name)} = {json.dumps(scripts[name])}" for name in scripts),

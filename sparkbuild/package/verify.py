@@ -153,7 +153,7 @@ def _metadata_problems(texts: Mapping[str, str], plan: Plan) -> Iterator[str]:
         ("METADATA", "Version"): [plan.version],
         ("METADATA", "Summary"): [plan.description],
         ("METADATA", "Requires-Python"): [identity.REQUIRES_PYTHON],
-        ("METADATA", "Requires-Dist"): [],
+        ("METADATA", "Requires-Dist"): list(plan.requires),
         ("WHEEL", "Tag"): [plan.tag],
         ("WHEEL", "Root-Is-Purelib"): ["false"],
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sparkbuild import process
-from sparkbuild.errors import HostError
+from sparkbuild.errors import HostError, UsageError
 from sparkbuild.qualify.catalogue import Catalogue, Given, catalogue
 from sparkbuild.qualify.compile import Nvcc, compile_unit
 from sparkbuild.qualify.judge import Judged, judge
@@ -66,11 +67,13 @@ def gather(
     thread may call this. Raises HostError where a process was ended from outside.
     """
     known = order.catalogue()
+    _refuse_unknown(order.only, known.probes)
     asked = [probe for probe in known.probes if order.asked(probe)]
     gathered = Gathered()
     total, wrong = len(asked), False
     progress(0, total, "compiling probe kernels")
-    for result in _results(order, _ordered(known, asked), at_once):
+    ordered = _ordered(known, asked)
+    for result in _early(order, ordered, at_once) if first else _results(order, ordered, at_once):
         if isinstance(result, Unit):
             gathered.units[result.name] = result
             if result.compiled:
@@ -90,6 +93,20 @@ def gather(
     gathered.probes = dict(sorted(gathered.probes.items(), key=lambda item: places[item[0]]))
     gathered.units = {name: gathered.units[name] for name in known.units if name in gathered.units}
     return gathered
+
+
+def _refuse_unknown(only: Sequence[str], probes: Sequence[Probe]) -> None:
+    """Raises UsageError where a name is neither a probe's nor a kind's."""
+    kinds = list(dict.fromkeys(probe.kind for probe in probes))
+    every = [*kinds, *(probe.name for probe in probes)]
+    for name in only:
+        if name not in every:
+            near = difflib.get_close_matches(name, every, n=3)
+            raise UsageError(
+                f"--probe {name}: there is no such probe, and no such kind",
+                problems=[f"kinds: {', '.join(kinds)}"],
+                next_step=f"did you mean {' or '.join(near)}?" if near else "name a kind",
+            )
 
 
 def _ordered(known: Catalogue, asked: list[Probe]) -> dict[str, list[Probe]]:
@@ -113,10 +130,26 @@ def _lost(probe: Probe, unit: Unit) -> Probed:
     )
 
 
+def _early(order: Order, by_unit: dict[str, list[Probe]], at_once: int) -> Iterator[Unit | Judged]:
+    """The urgent probes of the first unit in this very process, which waits for no other; then all.
+
+    Whoever stops at the first mistake would else wait for what began beside it.
+    """
+    name, probes = next(iter(by_unit.items()))
+    urgent = [probe for probe in probes if probe.urgent]
+    if urgent:
+        unit = _compile(order, name)
+        yield unit
+        if unit.compiled:
+            yield from (_judge(order, unit, probe.name) for probe in urgent)
+    yield from _results(order, by_unit, at_once)
+
+
 def _results(
     order: Order, by_unit: dict[str, list[Probe]], at_once: int
 ) -> Iterator[Unit | Judged]:
     if at_once <= 1:
+        order.catalogue().prepare()
         for name, probes in by_unit.items():
             unit = _compile(order, name)
             yield unit
@@ -139,7 +172,11 @@ def _pooled(
 ) -> Iterator[Unit | Judged]:
     """Whatever can be judged goes before the next unit: the first verdict comes early."""
     units, probes = list(by_unit), list[tuple[Unit, str]]()
-    running: set[Future[Any]] = set()
+    # References take some seconds once for each source: beside the first unit, not before it.
+    running: set[Future[Any]] = {
+        pool.submit(_compile, order, units.pop(0)),
+        pool.submit(_prepare, order),
+    }
     while units or probes or running:
         while len(running) < at_once and (units or probes):
             if probes:
@@ -150,14 +187,16 @@ def _pooled(
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             result = _ended(future)
+            if result is None:
+                continue
             if isinstance(result, Unit) and result.compiled:
                 probes += [(result, probe.name) for probe in by_unit[result.name]]
             yield result
 
 
-def _ended(future: Future[Any]) -> Unit | Judged:
+def _ended(future: Future[Any]) -> Unit | Judged | None:
     try:
-        result: Unit | Judged = future.result()
+        result: Unit | Judged | None = future.result()
     except BrokenExecutor as error:
         raise HostError(
             "a process ended while probe kernels were judged",
@@ -165,6 +204,10 @@ def _ended(future: Future[Any]) -> Unit | Judged:
             next_step="run the same command again, with --jobs 1 if it happens again",
         ) from error
     return result
+
+
+def _prepare(order: Order) -> None:
+    order.catalogue().prepare()
 
 
 def _compile(order: Order, name: str) -> Unit:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkbuild.qualify.probes.model import Probe
 from sparkbuild.qualify.probes.other import other_probes, other_units
-from sparkbuild.qualify.probes.quants import not_covered, quant_probes, quant_units
+from sparkbuild.qualify.probes.quants import COSTS, not_covered, quant_probes, quant_units
 from sparkbuild.qualify.reference.library import build_library
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import read_source
@@ -34,6 +34,8 @@ class Catalogue:
     units: Mapping[str, str]
     probes: tuple[Probe, ...]
     uncovered: tuple[str, ...] = ()
+    prepare: Callable[[], object] = lambda: None
+    """Builds the references and lets them agree; raises HostError where they do not."""
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds to compile, roughly: long units begin early."""
 
@@ -48,4 +50,6 @@ def catalogue(source: str, architecture: str, given: Given) -> Catalogue:
         units={**quant_units(facts, architecture), **other_units()},
         probes=(*quant_probes(facts, references, architecture), *other_probes()),
         uncovered=not_covered(facts, references, architecture),
+        prepare=lambda: references.library,
+        costs=COSTS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,6 +18,7 @@ from sparkbuild.model.finding import Finding, named, shown
 from sparkbuild.model.inspection import Inspection
 from sparkbuild.model.memory import Part
 from sparkbuild.model.roles import Weights
+from sparkbuild.model.serve import Line
 from sparkbuild.report.findings import findings_table, reasons
 from sparkbuild.report.ink import RULED, Ink, item
 
@@ -47,10 +49,19 @@ class _Inspection:
         yield findings_table(_told(found), ink, options.max_width)
         yield Text("")
         yield from reasons(found.findings, ink)
+        for one in found.mendable:
+            changes = _many(len(one.changes), "change")
+            told = (
+                f"{changes} of its metadata: sparkbuild inspect {shlex.quote(one.path)} --fix OUT"
+            )
+            yield item("+", ink.headed("can be mended: ", told, "green"))
         yield Text("")
         yield _memory(found, ink)
         yield from _room(found, ink)
         yield Text("")
+        if found.served is not None:
+            yield from _served(found.served, ink)
+            yield Text("")
         yield _result(found, ink)
 
 
@@ -218,6 +229,20 @@ def _room(found: Inspection, ink: Ink) -> Iterator[RenderableType]:
     said = any(one.name == MEMORY and one.state in {"warning", "fault"} for one in found.findings)
     for doubt in () if said else found.memory.doubts:
         yield item("!", ink.text(doubt), "yellow")
+
+
+def _served(line: Line, ink: Ink) -> Iterator[RenderableType]:
+    """The line as it may be copied, a flag a row; below it what each is for."""
+    rows = [shlex.quote(line.program), *(f"  {shlex.join(flag.words)}" for flag in line.flags)]
+    yield from (ink.text(f"{row} \\", whole=True) for row in rows[:-1])
+    yield ink.text(rows[-1], whole=True)
+    yield Text("")
+    for flag in line.flags:
+        yield item(
+            "·" if not ink.ascii_only else ".", ink.headed(f"{flag.words[0]}: ", flag.reason)
+        )
+    for reason in line.left_out:
+        yield item("!", ink.headed("left out: ", reason), "yellow")
 
 
 def _result(found: Inspection, ink: Ink) -> Text:

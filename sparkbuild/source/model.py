@@ -116,6 +116,9 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool
     summary: str
     directory: str = ""
+    """Of the programs."""
+    source: str = ""
+    """The folder with the tree."""
     log: str = ""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sparkbuild.canary.catalogue import DATA
+from sparkbuild.llama.server import Limits, running
 from sparkbuild.model.build import read_build
 
 GLM = DATA / "glm5-next" / "glm5-next-q8_0.gguf"
@@ -151,3 +152,36 @@ def test_a_canary_fits_a_real_build(canary: str, run_sparkbuild: Any, real_build
     text = inspected(run_sparkbuild, 0, path, "--build", real_build.bin, *ROOM)
     assert "not tried" not in text
     assert text.rstrip().endswith("no fault, no warnings")
+
+
+def test_the_line_that_serves_is_printed_with_reasons(run_sparkbuild: Any) -> None:
+    text = inspected(run_sparkbuild, 0, GLM, "--mmproj", TOWER, "--serve", *ROOM, COLUMNS="120")
+    flat = " ".join(text.split())
+    assert f"llama-server \\ --model {GLM} \\ --mmproj {TOWER} \\ --ctx-size 16384 \\" in flat
+    assert "--parallel: slots" in text
+    assert "left out: drafts: whether a build has the graph" in text
+    told = json.loads(inspected(run_sparkbuild, 0, GLM, "--serve", "--json", *ROOM))
+    assert told["serve"]["argv"][:3] == ["llama-server", "--model", str(GLM)]
+    assert all(flag["reason"] for flag in told["serve"]["flags"])
+    asked = ("--serve", "--ctx", "512", "--kv", "q8_0", "--json", *ROOM)
+    argv = json.loads(inspected(run_sparkbuild, 0, GLM, *asked))["serve"]["argv"]
+    assert argv[argv.index("--ctx-size") + 1] == "512"
+    assert argv[argv.index("--cache-type-k") + 1] == "q8_0"
+    assert json.loads(inspected(run_sparkbuild, 0, GLM, "--json", *ROOM))["serve"] is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("canary", ["glm5-next", "qwen35", "glm47-flash", "llama"])
+def test_the_line_serves(canary: str, run_sparkbuild: Any, real_build: Any, tmp_path: Path) -> None:
+    path, vision = DATA / canary / f"{canary}-q8_0.gguf", DATA / canary / "mmproj-f16.gguf"
+    more = ("--mmproj", vision) if vision.exists() else ()
+    asked = (path, *more, "--build", real_build.bin, "--serve", "--json", *ROOM)
+    argv = json.loads(inspected(run_sparkbuild, 0, *asked))["serve"]["argv"]
+    program, _, model, *flags = argv
+    limits = Limits(start=120, request=60, stop=10, memory=0, missing=1 << 40)
+    with running(
+        Path(program), [*flags, "--threads", "2"], model=Path(model), scratch=tmp_path / "home",
+        log=tmp_path / "server.log", limits=limits,
+    ) as server:  # fmt: skip
+        body = {"prompt": "The lamp", "n_predict": 8}
+        assert server.client.post("/completion", json=body).status_code == 200

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess  # noqa: TID251 - these tests are the wheel's user
@@ -196,9 +197,8 @@ def venv(wheel: Wheel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_says_what_it_is(wheel: Wheel) -> None:
-    arch = platform.machine()
     assert wheel.version == "11434.0.0+cu130.vision.fork.g0123456789ab"
-    assert wheel.tag == f"py3-none-linux_{arch}"
+    assert re.fullmatch(rf"py3-none-manylinux_2_\d+_{platform.machine()}", wheel.tag)
     assert Path(wheel.path).name == f"sparkbuild_llama_cpp-{wheel.version}-{wheel.tag}.whl"
     assert wheel.scripts == EXECUTABLES
     assert wheel.sha256 == hashlib.sha256(Path(wheel.path).read_bytes()).hexdigest()
@@ -299,12 +299,21 @@ def test_what_was_never_inspected_is_not_packed(tiny: Tiny, tmp_path: Path) -> N
     assert refused.value.problems == (f"{EXECUTABLES[0]} was inspected and is not to be packed",)
 
 
-def test_a_failing_packer_is_shown_with_its_last_words(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_tree_whose_files_are_gone_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     gone = msgspec.structs.replace(tiny.binaries, directory=str(empty))
-    with pytest.raises(PackageError) as refused:
+    with pytest.raises(PackageError, match="cannot be read") as refused:
         tiny.package(tmp_path / "work", binaries=gone)
+    assert refused.value.evidence == (empty,)
+
+
+def test_a_failing_packer_is_shown_with_its_last_words(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make, "_HOOK", "raise SystemExit('no llama-mtmd-cli today')")
+    with pytest.raises(PackageError) as refused:
+        tiny.package(tmp_path / "work")
     assert "llama-mtmd-cli" in refused.value.detail
     assert refused.value.evidence == (tmp_path / "work" / "package.log",)
     assert "found nothing" in refused.value.problems

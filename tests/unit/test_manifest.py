@@ -140,7 +140,8 @@ def test_any_text_is_a_manifest_or_a_refusal(
 
 def test_the_shipped_recipes_load_and_refer_to_real_suites() -> None:
     recipes = find_recipes(None)
-    assert recipes.patchset_names() == ["text", "text-fork", "vision", "vision-fork", "vision-mtp"]
+    names = ["text", "text-fork", "vision", "vision-132", "vision-fork", "vision-mtp"]
+    assert recipes.patchset_names() == names
     assert {"cpu", "cuda-13.0"} <= set(recipes.toolchain_names())
     from sparkbuild.smoke.plan import FOLDER, load_plan
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
@@ -41,6 +42,13 @@ def test_pyproject_is_toml_with_the_plans_values(plan: Plan) -> None:
         "llama-quantize": "sparkbuild_llama_cpp._scripts:llama_quantize",
     }
     assert read["tool"]["scikit-build"]["install"]["strip"] is False
+
+
+def test_what_must_be_beside_it_is_declared(plan: Plan) -> None:
+    assert tomllib.loads(project.pyproject_text(plan))["project"]["dependencies"] == []
+    requires = ("nvidia-cublas==13.1.0.3", "nvidia-cuda-runtime==13.0.96")
+    read = tomllib.loads(project.pyproject_text(dataclasses.replace(plan, requires=requires)))
+    assert read["project"]["dependencies"] == list(requires)
 
 
 def test_the_project_names_no_place_but_through_a_link(plan: Plan, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import stat
 import zipfile
@@ -85,6 +86,18 @@ def write(
 
 def test_a_right_wheel_has_no_mismatch(plan: Plan, tmp_path: Path) -> None:
     assert mismatches(write(tmp_path, content()), plan) == []
+
+
+def test_requirements_are_those_of_the_plan(plan: Plan, tmp_path: Path) -> None:
+    wanted = dataclasses.replace(plan, requires=("nvidia-cublas==13.1.0.3",))
+    (problem,) = mismatches(write(tmp_path, content()), wanted)
+    assert problem == "METADATA, Requires-Dist: expected nvidia-cublas==13.1.0.3, found none"
+    members = content()
+    text, mode = members[f"{INFO}/METADATA"]
+    text = text.replace(b"\n\n", b"\nRequires-Dist: nvidia-cublas==13.1.0.3\n\n", 1)
+    members[f"{INFO}/METADATA"] = (text, mode)
+    assert mismatches(write(tmp_path, members), wanted) == []
+    assert mismatches(write(tmp_path, members), plan)
 
 
 def put(name: str, data: bytes, mode: int = 0o644) -> Callable[[Content], object]:

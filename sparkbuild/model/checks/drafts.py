@@ -14,6 +14,9 @@ MTP: Final = "draft-mtp"
 _HEADS: Final = ("nextn.eh_proj.weight", "nextn.shared_head_head.weight")
 """The matrices of a NextN block through which all of a draft goes."""
 _LEAST_BITS: Final = BY_NAME["q8_0"].bits
+_HEARS: Final = "llama_batch_ext15set_token_state"
+"""Part of a symbol that libllama has where a draft is told of pictures: the patches of vision-mtp
+hand it the hidden states behind them (0006-mtp-embeddings.patch)."""
 _ASSISTANTS: Final = ("gemma4-assistant",)
 """Architectures that are nothing but an MTP head."""
 
@@ -153,16 +156,19 @@ def speculation(subject: Subject) -> Finding:
 
 
 def drafts_and_pictures(subject: Subject) -> Finding:
-    """Pictures do not break the draft: it has several axes, or only one of the two is asked."""
-    model = subject.asked.drafter or subject.model
+    """Pictures do not break the draft: it has several axes, the build tells it, or one is asked."""
+    model, build = subject.asked.drafter or subject.model, subject.build
     both = subject.vision is not None and MTP in subject.asked.speculation
     sections = model.numbers(model.key("rope.dimension_sections")) or ()
-    holds = not both or sum(1 for section in sections if section > 0) > 1
+    axes = sum(1 for section in sections if section > 0) > 1
+    told = build is not None and any(_HEARS in text for text in build.llama.texts)
+    holds = not both or axes or told
+    what = "not both asked" if not both else "M-RoPE" if axes else "a build that tells the draft"
     return Finding(
         name="drafts and pictures",
         state="ok" if holds else "warning",
         expected="a draft with M-RoPE (rope.dimension_sections), or no pictures with drafts",
-        found=("M-RoPE" if both else "not both asked") if holds else "a draft with one axis",
+        found=what if holds else "a draft with one axis",
         reason=""
         if holds
         else "the draft never hears of a picture and its next position is not the one after the "

@@ -10,9 +10,11 @@ from sparkbuild.model.checks.subject import Subject
 from sparkbuild.model.finding import Finding, listed, shown
 from sparkbuild.model.read import Model
 
-_ENDS: Final = ("eos", "eot", "eom")
+ENDS: Final = ("eos", "eot", "eom")
+GPT2_EOS: Final = 11
+"""What a vocabulary of GPT-2's kind has for eos where the file names none (src/llama-vocab.cpp)."""
 _TEMPLATE: Final = "tokenizer.chat_template"
-_BY_TEXT: Final = frozenset({
+BY_TEXT: Final = frozenset({
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
@@ -25,7 +27,7 @@ def end_tokens(subject: Subject) -> Finding:
     """End tokens are in the vocabulary, and none is missing that the model's family ends with."""
     model = subject.model
     tokens = model.texts("tokenizer.ggml.tokens") or ()
-    found = {name: model.number(f"tokenizer.ggml.{name}_token_id") for name in _ENDS}
+    found = {name: model.number(f"tokenizer.ggml.{name}_token_id") for name in ENDS}
     stated = {name: number for name, number in found.items() if number is not None}
     told = [f"{name} {number} {_text(tokens, number)}" for name, number in stated.items()]
     outside = [name for name, number in stated.items() if not 0 <= number < len(tokens)]
@@ -40,9 +42,12 @@ def end_tokens(subject: Subject) -> Finding:
         )
     ends = set(stated.values())
     for ending in book().ending:
-        lost = _lost(tokens, ending, ends)
+        lost = lost_ends(tokens, ending, ends)
         if lost:
             return _incomplete(ending, lost, told, list(found.keys() - stated.keys()))
+    taken = model.text("tokenizer.ggml.model") == "gpt2" and found["eos"] is None
+    if taken and len(tokens) > GPT2_EOS:
+        return _defaulted(tokens, told)
     return _ends(tokens, told, ends)
 
 
@@ -91,7 +96,7 @@ def _further(model: Model, main: str) -> Finding:
     )
 
 
-def _lost(tokens: tuple[str, ...], ending: Ending, ends: set[int]) -> dict[str, int]:
+def lost_ends(tokens: tuple[str, ...], ending: Ending, ends: set[int]) -> dict[str, int]:
     """Of a family's end tokens those that nothing names; none where the family is another."""
     numbers = {text: tokens.index(text) for text in ending.tokens if text in tokens}
     if len(numbers) < len(ending.tokens):
@@ -113,8 +118,20 @@ def _incomplete(ending: Ending, lost: dict[str, int], told: list[str], free: lis
     )
 
 
+def _defaulted(tokens: tuple[str, ...], told: list[str]) -> Finding:
+    return Finding(
+        name="end tokens",
+        state="warning",
+        expected="eos among them",
+        found=listed(told) or "none",
+        reason=f"llama.cpp takes token {GPT2_EOS}, {_text(tokens, GPT2_EOS)}, for the end of a "
+        "text, so that answers stop in the middle",
+        next_step=_override("eos", "ID"),
+    )
+
+
 def _ends(tokens: tuple[str, ...], told: list[str], ends: set[int]) -> Finding:
-    by_text = [text for text in _BY_TEXT & set(tokens) if tokens.index(text) not in ends]
+    by_text = [text for text in BY_TEXT & set(tokens) if tokens.index(text) not in ends]
     known = bool(told or by_text)
     return Finding(
         name="end tokens",

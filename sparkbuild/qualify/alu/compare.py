@@ -58,6 +58,8 @@ FLOAT: dict[str, Test] = {
 BITS = ("b16", "b32", "b64")
 INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
 UNSIGNED_ONLY = {"lo", "ls", "hi", "hs"}
+# From so many lanes on, np.where costs more than arithmetic if neighbours disagree (measured).
+MANY = 2048
 COMBINE: dict[str, Test] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
@@ -92,9 +94,11 @@ def _test(form: Form) -> tuple[Test, Type]:
         if kind.name not in {"f16", "f16x2"}:
             form.refuse("modifier .ftz")
         return _flushed_halves(table[name]), kind
-    if not floating or kind.bits == 16 or (kind.bits == 32 and kind.kind == "b"):
-        return table[name], kind
-    return (_flushing(table[name]) if flush else gradual(table[name])), kind
+    if flush:
+        return _flushing(table[name]), kind
+    # No f16 is a subnormal float of 32 bits; those of bf16 are.
+    plain = not floating or kind.name in {"f16", "f16x2"}
+    return (table[name] if plain else gradual(table[name])), kind
 
 
 def _flushing(test: Test) -> Test:
@@ -124,7 +128,7 @@ def _compared(form: Form, kind: Type) -> list[Source]:
 
 
 def _half_source(form: Form, index: int, kind: Type) -> Source:
-    read = form.bits(index, TYPES["b16"]).reader
+    read = form.code(index, kind).reader
     widen = to_float(kind.name)
     return Source(lambda bits: widen(read(bits)))
 
@@ -175,10 +179,19 @@ def selp(instruction: Instruction) -> LaneOp:
     form.finish(3)
     one, two = (form.bits(index, kind).reader for index in (0, 1))
     choose = form.predicate(2).reader
-    if kind.kind == "s" and form.widens(kind):
-        signed = kind.signed
-        return LaneOp(lambda a, b, c: (np.where(choose(c), one(a), two(b)).view(signed),))
-    return LaneOp(lambda a, b, c: (np.where(choose(c), one(a), two(b)),))
+    finish = kind.signed if kind.kind == "s" and form.widens(kind) else kind.unsigned
+    unsigned = kind.unsigned
+
+    def run(a: Bits, b: Bits, c: Bits) -> tuple[Bits, ...]:
+        truth, yes, no = choose(c), one(a), two(b)
+        if truth.size < MANY:
+            return (np.where(truth, yes, no).view(finish),)
+        # Many lanes that disagree are chosen between faster by arithmetic, which wraps.
+        difference = np.subtract(yes, no)
+        chosen = np.multiply(difference, truth.astype(unsigned))
+        return (np.add(chosen, no).view(finish),)
+
+    return LaneOp(run)
 
 
 def slct(instruction: Instruction) -> LaneOp:

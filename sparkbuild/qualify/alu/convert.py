@@ -9,7 +9,7 @@ import numpy as np
 
 from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
-from sparkbuild.qualify.alu.convert_packed import PACKED, convert_packed
+from sparkbuild.qualify.alu.convert_packed import PACKED, convert_packed, positive
 from sparkbuild.qualify.alu.floats import NAN32, NAN64, saturated
 from sparkbuild.qualify.alu.flush import flushed, gradual
 from sparkbuild.qualify.alu.form import Form
@@ -25,6 +25,7 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "rpi": np.ceil,
 }
 FLOATS = {"f16", "bf16", "f32", "f64"}
+SMALL_INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (2, 4, 8)}
 INTEGERS = {f"{sign}{bits}" for sign in "us" for bits in (8, 16, 32, 64)}
 FROM_FLOAT: dict[str, Callable[[Bits], Bits]] = {"f16": float_to_f16, "bf16": float_to_bf16}
 
@@ -36,6 +37,8 @@ def convert(instruction: Instruction) -> LaneOp:
     if target in PACKED or origin in PACKED or target == "tf32":
         return convert_packed(instruction)
     form = Form(instruction)
+    if form.flag("pack"):
+        return _packed_integers(form)
     if target not in FLOATS | INTEGERS or origin not in FLOATS | INTEGERS:
         form.refuse(f"from .{origin} to .{target}")
     del form.modifiers[-2:]
@@ -76,6 +79,33 @@ def _clamped(form: Form, to: Type, source: Type) -> LaneOp:
         np.asarray(min(high, source_high), source.own),
     )
     return lane(lambda a: np.clip(a, *bounds).astype(to.own), [form.integers(0, source)])
+
+
+def _packed_integers(form: Form) -> LaneOp:
+    """``cvt.pack``: two integers clamped, the second lowest, above them the low bits of a third."""
+    form.pick("sat")
+    narrow = form.modifiers[0] if form.modifiers else ""
+    small = narrow in SMALL_INTEGERS
+    if (small and form.modifiers.pop() != "b32") or (not small and narrow not in {"u16", "s16"}):
+        form.refuse(f"to .{narrow}")
+    form.type("s32")
+    form.modifiers.clear()
+    form.finish(3 if small else 2)
+    width = int(narrow[1:])
+    low, high = (
+        (-(1 << (width - 1)), (1 << (width - 1)) - 1) if narrow[0] == "s" else (0, (1 << width) - 1)
+    )
+    mask, by = U32.type((1 << width) - 1), U32.type(width)
+
+    def run(a: Bits, b: Bits, *rest: Bits) -> Any:
+        upper, lower = (np.clip(each, low, high).view(U32) & mask for each in (a, b))
+        pair = np.left_shift(upper, by) | lower
+        return pair | np.left_shift(rest[0], by + by) if rest else pair
+
+    sources = [form.signed(0, TYPES["s32"]), form.signed(1, TYPES["s32"])]
+    if small:
+        sources.append(form.bits(2, TYPES["b32"]))
+    return lane(run, sources)
 
 
 def limits(kind: Type) -> tuple[int, int]:
@@ -121,7 +151,7 @@ def _odd_double(whole: Bits) -> Any:
 def read_float(form: Form, index: int, source: Type) -> Callable[[Bits], Any]:
     """What reads a source as floats of 32 bits, or of 64 for f64."""
     if source.bits == 16:
-        read, widen = form.bits(index, TYPES["b16"]).reader, to_float(source.name)
+        read, widen = form.code(index, source).reader, to_float(source.name)
         return lambda bits: widen(read(bits))
     return form.floats(index, source).reader
 
@@ -189,7 +219,7 @@ def _floats(form: Form, to: Type, source: Type) -> LaneOp:
     if saturate:
         steps.append(saturated if source.bits < 64 else _saturated_double)
     if relu:
-        steps.append(_positive)
+        steps.append(positive)
     steps.append(write)
 
     def run(bits: Bits) -> tuple[Bits, ...]:
@@ -209,11 +239,6 @@ def _saturated_double(values: Bits) -> Any:
     return np.minimum(np.where(values > 0, values, 0.0), 1.0)
 
 
-def _positive(values: Bits) -> Any:
-    """``.relu``: negative numbers become +0, NaN stays."""
-    return np.where(values <= 0, np.asarray(0, values.dtype), values)
-
-
 def _writer(to: Type, source: Type, mode: Mode, *, finite: bool) -> Callable[[Any], Any]:
     """From floats of 32 or 64 bits to the bits of the result."""
     if to.name in FROM_FLOAT and source.bits < 64 and mode == "rn" and not finite:
@@ -223,7 +248,7 @@ def _writer(to: Type, source: Type, mode: Mode, *, finite: bool) -> Callable[[An
             values.astype(F64), FORMATS[to.name], mode, finite=finite
         ).astype(U16)
     if to.name == "f32":
-        if source.name == "bf16":
+        if source.bits == 16:
             return lambda values: values.view(U32)
         if source.bits == 64:
             return lambda values: _canonical32(directed(values, mode))

@@ -16,7 +16,7 @@ from sparkbuild.qualify.alu.flush import gradual
 from sparkbuild.qualify.alu.form import Form
 from sparkbuild.qualify.alu.half import bf16_to_float, f16_to_float, float_to_bf16, float_to_f16
 from sparkbuild.qualify.alu.rounding import FORMATS, Format, encode
-from sparkbuild.qualify.alu.types import F32, F64, TYPES, U8, U16, U32, scalar
+from sparkbuild.qualify.alu.types import F32, F64, TYPES, U8, U16, U32, parts, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
@@ -85,64 +85,71 @@ def _pair(form: Form, name: str) -> LaneOp:
         encoded = lambda values: encode(values.astype(F64), format_, mode, finite=finite)  # noqa: E731
 
     def run(a: Bits, b: Bits) -> tuple[Bits, ...]:
-        values = [low(b), high(a)]
-        if relu:
-            values = [positive(value) for value in values]
-        return (_join([encoded(value) for value in values], U16),)
+        values = join([low(b), high(a)], F32)
+        codes = encoded(positive(values) if relu else values)
+        return (codes.astype(U16, copy=False).view(U32),)
 
     # Rounding bits does not meet the processor's flushing; the other way is through doubles.
     return LaneOp(run if mode == "rn" and not finite and not relu else gradual(run))
 
 
-def _join(parts: list[Any], narrow: np.dtype[Any]) -> Bits:
-    """Parts of each lane, the lowest first, as one register."""
-    lanes = max(np.size(part) for part in parts)
-    packed = np.empty(lanes * len(parts), narrow)
-    for index, part in enumerate(parts):
-        packed[index :: len(parts)] = part
-    return packed.view(f"<u{narrow.itemsize * len(parts)}")
+def join(values: list[Any], dtype: np.dtype[Any]) -> Any:
+    """The parts of each lane one after the other, the lowest first."""
+    joined = np.empty(len(values) * max(value.size for value in values), dtype)
+    for index, value in enumerate(values):
+        joined[index :: len(values)] = value
+    return joined
 
 
 def _to_small(form: Form, format_: Format, origin: str) -> LaneOp:
-    mode: Any = form.pick("rn")
+    form.pick("rn")
     if not form.flag("satfinite"):
         form.refuse("without .satfinite")
     relu = form.flag("relu")
     form.finish(2 if origin == "f32" else 1)
     if origin == "f32":
         high, low = (form.floats(index, TYPES["f32"]).reader for index in (0, 1))
-        unpack: Callable[..., list[Any]] = lambda a, b: [low(b), high(a)]  # noqa: E731
+        unpack: Callable[..., Any] = lambda a, b: join([low(b), high(a)], F32)  # noqa: E731
     else:
         unpack = _halves(form, f16_to_float)
+    coded = _nearest(format_)
 
     def run(*bits: Bits) -> tuple[Bits, ...]:
         values = unpack(*bits)
-        if relu:
-            values = [positive(value) for value in values]
-        codes = [_small_code(value, format_, mode) for value in values]
+        codes = coded(positive(values) if relu else values)
         if format_.width == 4:
-            return ((codes[0] | (codes[1] << U8.type(4))),)
-        return (_join(codes, U8),)
+            return (codes[0::2] | (codes[1::2] << U8.type(4)),)
+        return (codes.view(U16),)
 
+    # Nothing is computed that the processor might flush, except that it may compare.
     return LaneOp(gradual(run))
 
 
-def _small_code(values: Any, format_: Format, mode: Any) -> Any:
-    """Codes as uint8; where the format has no NaN, NaN becomes the largest number."""
-    code = encode(values.astype(F64), format_, mode, finite=True)
-    if format_.nan is None:
-        code = np.where(np.isnan(values), format_.largest, code)
-    return code.astype(U8)
+def _nearest(format_: Format) -> Callable[[Any], Any]:
+    """Floats of 32 bits to codes, as uint8: nearest, ties to even, the largest for what is beyond.
 
+    NaN is NaN where the format has it, else the largest number.
+    """
+    finite = decoded(format_)[: format_.largest + 1].astype(F64)
+    middles = ((finite[:-1] + finite[1:]) / 2).astype(F32)
+    # From a middle on the higher code is nearer, from above it where the lower one is even.
+    lowest = np.where(np.arange(format_.largest) % 2 == 0, np.nextafter(middles, np.inf), middles)
+    lowest = lowest.astype(F32)
+    not_a_number = U8.type(format_.largest if format_.nan is None else format_.nan)
+    shift = scalar(format_.width - 1, U8)
 
-def _halves(form: Form, widen: Callable[[Bits], Any]) -> Callable[..., list[Any]]:
-    read = form.bits(0, TYPES["b32"]).reader
-
-    def run(bits: Bits) -> list[Any]:
-        parts = np.ascontiguousarray(read(bits)).view(U16)
-        return [widen(parts[0::2]), widen(parts[1::2])]
+    def run(values: Any) -> Any:
+        code = lowest.searchsorted(np.abs(values), "right").astype(U8)
+        code |= np.left_shift(np.signbit(values).view(U8), shift)
+        bad = np.isnan(values)
+        return np.where(bad, not_a_number, code) if np.count_nonzero(bad) else code
 
     return run
+
+
+def _halves(form: Form, widen: Callable[[Bits], Any]) -> Callable[..., Any]:
+    read = form.bits(0, TYPES["b32"]).reader
+    return lambda bits: widen(parts(read(bits), U16))
 
 
 def decoded(format_: Format) -> Any:
@@ -177,7 +184,7 @@ def _from_small(form: Form, format_: Format) -> LaneOp:
     read = form.bits(0, TYPES["b16"]).reader
     mask = (1 << format_.width) - 1
     every = np.tile(table, 256 // (mask + 1))
-    return LaneOp(lambda bits: (every.take(np.ascontiguousarray(read(bits)).view(U8)).view(U32),))
+    return LaneOp(lambda bits: (every.take(parts(read(bits), U8)).view(U32),))
 
 
 def _from_scale(form: Form) -> LaneOp:
@@ -187,7 +194,7 @@ def _from_scale(form: Form) -> LaneOp:
     table = (np.arange(256) << 7).astype(U16)
     table[0], table[255] = 0x0040, 0x7FFF
     read = form.bits(0, TYPES["b16"]).reader
-    return LaneOp(lambda bits: (table.take(np.ascontiguousarray(read(bits)).view(U8)).view(U32),))
+    return LaneOp(lambda bits: (table.take(parts(read(bits), U8)).view(U32),))
 
 
 def _to_scale(form: Form, origin: str) -> LaneOp:
@@ -197,10 +204,10 @@ def _to_scale(form: Form, origin: str) -> LaneOp:
     form.finish(2 if origin == "f32" else 1)
     if origin == "f32":
         high, low = (form.bits(index, TYPES["b32"]).reader for index in (0, 1))
-        unpack: Callable[..., list[Any]] = lambda a, b: [low(b), high(a)]  # noqa: E731
+        unpack: Callable[..., Any] = lambda a, b: join([low(b), high(a)], U32)  # noqa: E731
     else:
         halves = _halves(form, bf16_to_float)
-        unpack = lambda a: [value.view(U32) for value in halves(a)]  # noqa: E731
+        unpack = lambda a: halves(a).view(U32)  # noqa: E731
 
     def code(bits: Any) -> Any:
         size = bits & np.uint32(0x7FFFFFFF)
@@ -213,4 +220,4 @@ def _to_scale(form: Form, origin: str) -> LaneOp:
             power = np.where((power == 255) & (size <= 0x7F800000), 254, power)
         return power.astype(U8)
 
-    return LaneOp(lambda *bits: (_join([code(value) for value in unpack(*bits)], U8),))
+    return LaneOp(lambda *bits: (code(unpack(*bits)).view(U16),))

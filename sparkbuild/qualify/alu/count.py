@@ -10,7 +10,7 @@ from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.form import Form
 from sparkbuild.qualify.alu.product import bit_length
-from sparkbuild.qualify.alu.types import I64, TYPES, U8, U32, scalar
+from sparkbuild.qualify.alu.types import I64, TYPES, U8, U32, parts, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 REVERSED = np.array([int(f"{byte:08b}"[::-1], 2) for byte in range(256)], U8)
@@ -58,7 +58,7 @@ def reverse(instruction: Instruction) -> LaneOp:
     form.finish(1)
 
     def run(a: Bits) -> Any:
-        return REVERSED.take(np.ascontiguousarray(a).view(U8)).view(kind.unsigned).byteswap()
+        return REVERSED.take(parts(a, U8)).view(kind.unsigned).byteswap()
 
     return lane(run, [form.bits(0, kind)])
 

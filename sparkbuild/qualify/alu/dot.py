@@ -11,7 +11,7 @@ from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.form import Form
 from sparkbuild.qualify.alu.integer import signed_again
-from sparkbuild.qualify.alu.types import I8, I16, I32, TYPES, U8, U16, U32, scalar
+from sparkbuild.qualify.alu.types import I8, I16, I32, TYPES, U8, U16, U32, parts, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 HALF = {True: scalar(16, I32), False: scalar(16, U32)}
@@ -42,9 +42,9 @@ def _four(a_signed: bool, b_signed: bool) -> Callable[[Bits, Bits, Bits], Any]:
     half = HALF[signed]
 
     def run(a: Bits, b: Bits, c: Bits) -> Any:
-        factors = a.view(left).astype(short)
+        factors = parts(a, left).astype(short)
         if a.shape == b.shape:
-            factors *= b.view(right).astype(short)
+            factors *= parts(b, right).astype(short)
         else:
             factors = _spread(a, left, short, b, right)
         pairs = factors.view(word)

@@ -11,7 +11,7 @@ from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.flush import UNIT, flushed, gradual
 from sparkbuild.qualify.alu.form import Form
-from sparkbuild.qualify.alu.types import F, Type, scalar
+from sparkbuild.qualify.alu.types import F32, U32, F, Type, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 SIGN = {bits: 1 << (bits - 1) for bits in (16, 32, 64)}
@@ -34,7 +34,7 @@ def sign_change(instruction: Instruction) -> LaneOp:
     width = F[kind.bits]
 
     def run(values: Bits) -> Any:
-        bad = np.not_equal(values, values)
+        bad = np.isnan(values)
         if flush:
             values = values * np.asarray(1, width) if UNIT.flushing else flushed(values)
         bits = values.view(kind.unsigned)
@@ -61,6 +61,8 @@ def extreme(instruction: Instruction) -> LaneOp:
         form.refuse("modifier .xorsign")
     readers = [form.floats(index, kind).reader for index in range(len(form.sources))]
     choose = chooser(instruction.opcode, kind, nan=nan)
+    if not (nan or xorsign or magnitude) and len(form.sources) == 2:
+        return _plain(form, kind, choose, flush=flush)
 
     def run(*bits: Bits) -> tuple[Bits, ...]:
         values = [read(value) for read, value in zip(readers, bits, strict=True)]
@@ -79,6 +81,22 @@ def extreme(instruction: Instruction) -> LaneOp:
     return LaneOp(run if flush else gradual(run))
 
 
+def _plain(form: Form, kind: Type, choose: Callable[[Any, Any], Any], *, flush: bool) -> LaneOp:
+    """The common form, with the result flushed instead of the sources where the processor can."""
+    one, two = (form.floats(index, kind).reader for index in (0, 1))
+    if not flush:
+        return LaneOp(gradual(lambda a, b: (choose(one(a), two(b)),)))
+    unit = np.asarray(1, F32)
+
+    def run(a: Bits, b: Bits) -> tuple[Bits, ...]:
+        if UNIT.flushing:
+            # Compared as zeros, a subnormal number may still come out: it is flushed then.
+            return (np.multiply(choose(one(a), two(b)).view(F32), unit).view(U32),)
+        return (choose(flushed(one(a)), flushed(two(b))),)
+
+    return LaneOp(run)
+
+
 def _flush(values: Bits) -> Bits:
     return values * np.float32(1) if UNIT.flushing else flushed(values)
 
@@ -93,17 +111,19 @@ def with_sign(bits: Bits, signs: Bits, kind: Type) -> Any:
 
 def chooser(opcode: str, kind: Type, *, nan: bool) -> Callable[[Any, Any], Any]:
     """The smaller or larger of two floats as bits."""
-    function: Callable[..., Any] = np.fmin if opcode == "min" else np.fmax
+    lower = opcode == "min"
+    function: Callable[..., Any] = np.fmin if lower else np.fmax
+    if nan:
+        function = np.minimum if lower else np.maximum
     join: Callable[..., Any] = np.bitwise_or if opcode == "min" else np.bitwise_and
     unsigned, not_a_number = kind.unsigned, kind.unsigned.type(NAN[kind.name])
 
     def run(a: Any, b: Any) -> Any:
         # Where the two are equal, numpy gives one of them, and the other way round the other: only
         # zeros of opposite sign differ then, and -0 has the sign bit.
-        bits = join(function(a, b).view(unsigned), function(b, a).view(unsigned))
-        bad = np.not_equal(a, a)
-        other = np.not_equal(b, b)
-        bad = np.logical_or(bad, other) if nan else np.logical_and(bad, other)
+        chosen = function(a, b)
+        bits = join(chosen.view(unsigned), function(b, a).view(unsigned))
+        bad = np.isnan(chosen)
         return np.where(bad, not_a_number, bits) if np.count_nonzero(bad) else bits
 
     return run

@@ -15,7 +15,7 @@ from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.exact import exact_lanes
 from sparkbuild.qualify.alu.flush import UNIT, flushed, gradual, narrowed
 from sparkbuild.qualify.alu.form import Form
-from sparkbuild.qualify.alu.rounding import Mode, add_for_float, add_odd, directed
+from sparkbuild.qualify.alu.rounding import Mode, add_odd, directed, fused_for_float
 from sparkbuild.qualify.alu.types import F32, F64, U32, U64, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
@@ -28,7 +28,7 @@ NOTHING = scalar(0, U32)
 
 def canonical(values: Bits) -> Any:
     """Fresh floats as bits, each NaN the one that PTX gives."""
-    bad = np.not_equal(values, values)
+    bad = np.isnan(values)
     bits = values.view(U32)
     if np.count_nonzero(bad):
         bits = np.where(bad, np.uint32(NAN32), bits)
@@ -112,8 +112,7 @@ def _fused(mode: Mode, *, flush: bool) -> Floats:
     """A * b is exact in a double; the sum is what needs care."""
 
     def nearest(a: Bits, b: Bits, c: Bits) -> Any:
-        product = a.astype(F64) * b.astype(F64)
-        return add_for_float(product, c.astype(F64), subnormal=not flush)
+        return fused_for_float(a, b, c, subnormal=not flush)
 
     def flushing(a: Bits, b: Bits, c: Bits) -> Any:
         return narrowed(nearest(flushed(a), flushed(b), flushed(c)))

@@ -136,6 +136,10 @@ class Form:
         """A source as floats of the type (f16, f32 or f64)."""
         return self._source(index, kind, kind.float)
 
+    def code(self, index: int, kind: Type) -> Source:
+        """A float source as its bits, from a register of just that width."""
+        return self._source(index, kind, kind.unsigned)
+
     def predicate(self, index: int) -> Source:
         """A source as truth, negated where it is written so."""
         operand = self.sources[index]

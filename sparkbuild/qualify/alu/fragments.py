@@ -11,6 +11,7 @@ and the next of row l / 4, then of the row eight below.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,41 +23,43 @@ from sparkbuild.qualify.alu.types import F16, F32, U16, U32
 GROUPS, MEMBERS = 8, 4
 
 
-def gather_a(registers: list[Bits], rows: int) -> Any:
-    """Registers of A, each (warps, 32), as words of shape (warps, rows, words along k)."""
-    warps, high = len(registers[0]), rows // GROUPS
-    halves = len(registers) // high
-    words = np.empty((warps, high, GROUPS, halves, MEMBERS), U32)
+def gather(registers: Sequence[Bits], warps: int) -> Any:
+    """Registers, each (warps, 32) or the same for all, as one array (registers, warps, 32)."""
+    words = np.empty((len(registers), warps, GROUPS * MEMBERS), U32)
     for index, register in enumerate(registers):
-        words[:, index % high, :, index // high, :] = register.reshape(warps, GROUPS, MEMBERS)
-    return words.reshape(warps, rows, halves * MEMBERS)
+        words[index] = register
+    return words
 
 
-def gather_b(registers: list[Bits]) -> Any:
-    """Registers of B, each (warps, 32), as words of shape (warps, 8 columns, words along k)."""
-    return gather_a(registers, GROUPS)
+def lay_a(words: Any, rows: int) -> Any:
+    """Registers of A as words of shape (warps, rows, words along k)."""
+    registers, warps, _ = words.shape
+    high = rows // GROUPS
+    parts = words.reshape(registers // high, high, warps, GROUPS, MEMBERS)
+    return np.ascontiguousarray(parts.transpose(2, 1, 3, 0, 4)).reshape(warps, rows, -1)
 
 
-def gather_c(registers: list[Bits], rows: int, dtype: np.dtype[Any]) -> Any:
+def lay_b(words: Any) -> Any:
+    """Registers of B as words of shape (warps, 8 columns, words along k)."""
+    return lay_a(words, GROUPS)
+
+
+def lay_c(words: Any, rows: int, dtype: np.dtype[Any]) -> Any:
     """Registers of C as numbers of shape (warps, rows, 8); two f16 share a register."""
-    warps, high = len(registers[0]), rows // GROUPS
-    each = len(registers) // high
-    words = np.empty((warps, high, GROUPS, MEMBERS, each), U32)
-    for index, register in enumerate(registers):
-        words[:, index // each, :, :, index % each] = register.reshape(warps, GROUPS, MEMBERS)
-    return words.view(dtype).reshape(warps, rows, GROUPS)
+    registers, warps, _ = words.shape
+    high = rows // GROUPS
+    parts = words.reshape(high, registers // high, warps, GROUPS, MEMBERS)
+    dense = np.ascontiguousarray(parts.transpose(2, 0, 3, 4, 1))
+    return dense.view(dtype).reshape(warps, rows, GROUPS)
 
 
 def scatter_d(numbers: Any) -> tuple[Bits, ...]:
     """Numbers of shape (warps, rows, 8), of 16 or 32 bits, as the registers of D."""
     warps, rows, _ = numbers.shape
     high = rows // GROUPS
-    words = np.ascontiguousarray(numbers).view(U32).reshape(warps, high, GROUPS, MEMBERS, -1)
-    each = words.shape[-1]
-    return tuple(
-        np.ascontiguousarray(words[:, index // each, :, :, index % each]).reshape(warps, 32)
-        for index in range(high * each)
-    )
+    parts = np.ascontiguousarray(numbers).view(U32).reshape(warps, high, GROUPS, MEMBERS, -1)
+    dense = np.ascontiguousarray(parts.transpose(1, 4, 0, 2, 3))
+    return tuple(dense.reshape(-1, warps, GROUPS * MEMBERS))
 
 
 # The elements that a lane holds of each wmma matrix, in order: 16 for A and B of 16 bits (some
@@ -83,12 +86,12 @@ def wmma_elements(shape: str, matrix: str) -> tuple[NDArray[np.int64], NDArray[n
     return (line, along) if matrix == "a" else (along, line)
 
 
-def wmma_gather(registers: list[Bits], shape: str, matrix: str) -> Any:
+def wmma_lay(words: Any, shape: str, matrix: str) -> Any:
     """Registers of a wmma fragment as numbers: (warps, lines, k) for A and B, (warps, m, n)."""
     rows, columns, depth = WMMA_SHAPES[shape]
-    short = matrix in {"a", "b"} or len(registers) == 4
-    words = np.stack(registers, axis=2)
-    numbers = words.view(F16 if short else F32).reshape(len(words), -1)
+    short = matrix in {"a", "b"} or len(words) == 4
+    dense = np.ascontiguousarray(words.transpose(1, 2, 0))
+    numbers = dense.view(F16 if short else F32).reshape(len(dense), -1)
     if matrix in {"c", "d"}:
         return numbers.reshape(-1, rows, columns)
     lines = rows if matrix == "a" else columns

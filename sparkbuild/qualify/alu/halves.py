@@ -18,7 +18,7 @@ from sparkbuild.qualify.alu.flush import gradual
 from sparkbuild.qualify.alu.form import Form
 from sparkbuild.qualify.alu.half import NAN16, float_to_f16, to_float
 from sparkbuild.qualify.alu.rounding import FORMATS, add_odd, encode
-from sparkbuild.qualify.alu.types import F32, F64, TYPES, U16, U32, scalar
+from sparkbuild.qualify.alu.types import F32, F64, TYPES, U16, U32, parts, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 HALVES = ("f16", "f16x2", "bf16", "bf16x2")
@@ -46,8 +46,8 @@ def arithmetic(instruction: Instruction) -> LaneOp:
     compute = _function(opcode, name)
     widen = to_float(name)
 
-    def run(*parts: Bits) -> Any:
-        values = [widen(part) for part in parts]
+    def run(*codes: Bits) -> Any:
+        values = [widen(code) for code in codes]
         if flush:
             values = [_flushed(value) for value in values]
         result = compute(*values)
@@ -77,6 +77,10 @@ def _function(opcode: str, name: str) -> Narrow:
 
 
 def _fused(name: str) -> Narrow:
+    if name == "f16":
+        # The sum needs more than 53 bits only where the product is infinite as an f16, or so small
+        # beside c that it moves c nowhere near the middle to the next f16.
+        return lambda a, b, c: float_to_f16(a.astype(F64) * b.astype(F64) + c.astype(F64))
     format_ = FORMATS[name]
 
     def run(a: Bits, b: Bits, c: Bits) -> Any:
@@ -110,10 +114,7 @@ def packed(form: Form, name: str, run: Narrow, *, plain: bool = False) -> LaneOp
     ``plain``: no subnormal float of 32 or 64 bits can appear, whatever the processor's mode.
     """
     pair = name.endswith("x2")
-    readers = [
-        form.bits(index, TYPES["b32" if pair else "b16"]).reader
-        for index in range(len(form.sources))
-    ]
+    readers = [form.code(index, TYPES[name]).reader for index in range(len(form.sources))]
     if not pair:
         single = lambda *bits: (  # noqa: E731
             run(*[read(value) for read, value in zip(readers, bits, strict=True)]),
@@ -123,11 +124,8 @@ def packed(form: Form, name: str, run: Narrow, *, plain: bool = False) -> LaneOp
     def both(*bits: Bits) -> tuple[Bits, ...]:
         words = [read(value) for read, value in zip(readers, bits, strict=True)]
         lanes = max(word.size for word in words)
-        parts = [
-            (word if word.size == lanes else np.broadcast_to(word, lanes).copy()).reshape(-1)
-            for word in words
-        ]
-        return (np.ascontiguousarray(run(*[part.view(U16) for part in parts])).view(U32),)
+        words = [word if word.size == lanes else np.repeat(word, lanes) for word in words]
+        return (np.ascontiguousarray(run(*[parts(word, U16) for word in words])).view(U32),)
 
     return LaneOp(both if plain else gradual(both))
 

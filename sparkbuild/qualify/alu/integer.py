@@ -15,7 +15,7 @@ import numpy as np
 
 from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
-from sparkbuild.qualify.alu.form import Form, Prepare
+from sparkbuild.qualify.alu.form import Form, Prepare, Source
 from sparkbuild.qualify.alu.product import high_product, low_product, wide_product
 from sparkbuild.qualify.alu.types import I32, I64, TYPES, U16, U32, Type, scalar
 from sparkbuild.qualify.ptx.model import Instruction
@@ -90,6 +90,8 @@ def multiply(instruction: Instruction) -> LaneOp:
     product = {"lo": low_product, "hi": high_product, "wide": wide_product}[part](kind)
     read = form.bits if part == "lo" else form.integers
     sources = [read(0, kind), read(1, kind)]
+    if sources[1].constant is not None and kind.bits < 64 and part != "lo":
+        sources[1] = widened(sources[1].constant, TYPES[MULTIPLIED[kind.name]])
     if not add_it:
         return lane(product, sources, signed_again(form, wide))
     if saturate:
@@ -97,6 +99,12 @@ def multiply(instruction: Instruction) -> LaneOp:
         return lane(_saturated_sum(product), [*sources, addend])
     addend = form.bits(2, wide)
     return lane(lambda a, b, c: product(a, b) + c, [*sources, addend], signed_again(form, wide))
+
+
+def widened(value: Bits, kind: Type) -> Source:
+    """A constant in a wider type, so that no lane need widen it."""
+    constant = np.asarray(value.astype(kind.own))
+    return Source(lambda _: constant, constant)
 
 
 def _saturated_sum(product: Callable[[Bits, Bits], Bits]) -> Callable[..., Bits]:

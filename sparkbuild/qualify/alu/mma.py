@@ -1,13 +1,13 @@
 """``mma.sync`` and ``wmma.mma``: products exact, their sum in double, rounded once.
 
 A GPU aligns the products to the largest exponent and cuts off what lies a few bits below it, adding
-in several steps. ``mma_bound`` says how far its result may be from the one here.
+in one step or two. ``errors.mma_bound`` says how far its result may be from the one here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,15 @@ from sparkbuild.qualify.alu.flush import gradual
 from sparkbuild.qualify.alu.form import Form
 from sparkbuild.qualify.alu.fragments import (
     WMMA_SHAPES,
-    gather_a,
-    gather_b,
-    gather_c,
+    gather,
+    lay_a,
+    lay_b,
+    lay_c,
     scatter_d,
-    wmma_gather,
+    wmma_lay,
     wmma_scatter,
 )
-from sparkbuild.qualify.alu.half import bf16_to_float
+from sparkbuild.qualify.alu.half import F16_TABLE, bf16_to_float
 from sparkbuild.qualify.alu.rounding import FORMATS, encode
 from sparkbuild.qualify.alu.types import F16, F32, F64, I8, I32, I64, TYPES, U8, U16, U32
 from sparkbuild.qualify.ptx.model import Instruction
@@ -138,7 +139,7 @@ def _c_registers(shape: Shape, name: str) -> int:
 def decoder(name: str, *, padded: bool = False) -> Decoder:
     """Words along k, shape (warps, lines, words), as doubles of shape (warps, lines, k)."""
     if name == "f16":
-        return lambda words: words.view(F16).astype(F64)
+        return lambda words: F16_TABLE.take(words.view(U16)).view(F32).astype(F64)
     if name == "bf16":
         return lambda words: bf16_to_float(words.view(U16)).astype(F64)
     if name == "tf32":
@@ -168,21 +169,22 @@ def _nibbles(values: Any) -> Decoder:
     return run
 
 
-def rows_of(registers: list[Bits], active: Bits) -> list[Any]:
-    """Sources as full arrays of (warps, 32)."""
-    return [np.broadcast_to(register, active.shape) for register in registers]
+def sources_of(form: Form, used: Iterable[int]) -> Callable[[Sequence[Bits]], list[Bits]]:
+    """What takes the words of some sources out of all of them."""
+    readers = [(index, form.bits(index, TYPES["b32"]).reader) for index in used]
+    return lambda bits: [read(bits[index]) for index, read in readers]
 
 
 def _integer(form: Form, shape: Shape, left: str, right: str, *, clamp: bool) -> WarpOp:
-    readers = [form.bits(index, TYPES["b32"]).reader for index in range(len(form.sources))]
+    given = sources_of(form, range(len(form.sources)))
     read_a, read_b = decoder(left), decoder(right)
     first, second = shape.a_registers, shape.a_registers + shape.b_registers
 
     def run(active: Bits, *bits: Bits) -> tuple[Bits, ...]:
-        given = rows_of([read(value) for read, value in zip(readers, bits, strict=True)], active)
-        a = read_a(gather_a(given[:first], shape.m))
-        b = read_b(gather_b(given[first:second]))
-        c = gather_c(given[second:], shape.m, I32)
+        words = gather(given(bits), len(active))
+        a = read_a(lay_a(words[:first], shape.m))
+        b = read_b(lay_b(words[first:second]))
+        c = lay_c(words[second:], shape.m, I32)
         # At most 64 products of 16 bits: a float of 24 bits holds the sum exactly.
         product = np.matmul(a, b.transpose(0, 2, 1)).astype(I32)
         if clamp:
@@ -195,16 +197,16 @@ def _integer(form: Form, shape: Shape, left: str, right: str, *, clamp: bool) ->
 
 
 def _floating(form: Form, shape: Shape, decoders: tuple[Decoder, Decoder], result: str) -> WarpOp:
-    readers = [form.bits(index, TYPES["b32"]).reader for index in range(len(form.sources))]
+    given = sources_of(form, range(len(form.sources)))
     read_a, read_b = decoders
     first, second = shape.a_registers, shape.a_registers + shape.b_registers
     own = F16 if result == "f16" else F32
 
     def run(active: Bits, *bits: Bits) -> tuple[Bits, ...]:
-        given = rows_of([read(value) for read, value in zip(readers, bits, strict=True)], active)
-        a = read_a(gather_a(given[:first], shape.m))
-        b = read_b(gather_b(given[first:second]))
-        c = gather_c(given[second:], shape.m, own)
+        words = gather(given(bits), len(active))
+        a = read_a(lay_a(words[:first], shape.m))
+        b = read_b(lay_b(words[first:second]))
+        c = lay_c(words[second:], shape.m, own)
         total = np.matmul(a, b.transpose(0, 2, 1)) + c
         return scatter_d(narrow(total, result))
 
@@ -236,13 +238,13 @@ def wmma(instruction: Instruction) -> WarpOp:
         form.refuse(f"results .{result} from .{addend}")
     form.modifiers.clear()
     form.finish(16 + (4 if addend == "f16" else 8))
-    readers = [form.bits(index, TYPES["b32"]).reader for index in range(len(form.sources))]
+    given = sources_of(form, range(len(form.sources)))
 
     def run(active: Bits, *bits: Bits) -> tuple[Bits, ...]:
-        given = rows_of([read(value) for read, value in zip(readers, bits, strict=True)], active)
-        a = wmma_gather(given[:8], shape, "a").astype(F64)
-        b = wmma_gather(given[8:16], shape, "b").astype(F64)
-        c = wmma_gather(given[16:], shape, "c")
+        words = gather(given(bits), len(active))
+        a = wmma_lay(words[:8], shape, "a").astype(F64)
+        b = wmma_lay(words[8:16], shape, "b").astype(F64)
+        c = wmma_lay(words[16:], shape, "c")
         return wmma_scatter(narrow(np.matmul(a, b.transpose(0, 2, 1)) + c, result))
 
     return WarpOp(gradual(run))

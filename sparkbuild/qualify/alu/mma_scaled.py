@@ -10,7 +10,7 @@ from sparkbuild.qualify.alu.contract import Bits, WarpOp
 from sparkbuild.qualify.alu.convert_packed import decoded
 from sparkbuild.qualify.alu.flush import gradual
 from sparkbuild.qualify.alu.form import Form
-from sparkbuild.qualify.alu.fragments import gather_a, gather_b, gather_c, scatter_d
+from sparkbuild.qualify.alu.fragments import gather, lay_a, lay_b, lay_c, scatter_d
 from sparkbuild.qualify.alu.mma import (
     SMALL,
     Decoder,
@@ -18,11 +18,11 @@ from sparkbuild.qualify.alu.mma import (
     _nibbles,
     decoder,
     narrow,
-    rows_of,
     shape_of,
+    sources_of,
 )
 from sparkbuild.qualify.alu.rounding import FORMATS
-from sparkbuild.qualify.alu.types import F32, F64, TYPES, U8
+from sparkbuild.qualify.alu.types import F32, F64, U8
 from sparkbuild.qualify.ptx.model import Immediate
 
 # For each kind, the scales a row may have, the shape and the types of scales.
@@ -60,12 +60,11 @@ def block_scaled(form: Form, kind: str) -> WarpOp:
     form.finish(shape.a_registers + shape.b_registers + 4 + 6)
     if shape.name != shape_name:
         form.refuse(f"shape .{shape.name}")
-    values = decoded(FORMATS["e2m1"]).astype(F64)
-    decoders = (
-        (_nibbles(values), _nibbles(values))
-        if packed
-        else (decoder(left, padded=True), decoder(right, padded=True))
-    )
+    if packed:
+        # Halves up to 6: a float holds each block's sum exactly.
+        values = _nibbles(decoded(FORMATS["e2m1"]))
+        return _product(form, shape, (values, values), sizes[size], scale)
+    decoders = decoder(left, padded=True), decoder(right, padded=True)
     return _product(form, shape, decoders, sizes[size], scale)
 
 
@@ -96,26 +95,24 @@ def _product(
     byte_a, thread_a = _selectors(form, third + 1, count, 2)
     byte_b, thread_b = _selectors(form, third + 4, count, 4)
     used = [*range(third + 1), third + 3]
-    readers = {index: form.bits(index, TYPES["b32"]).reader for index in used}
+    given = sources_of(form, used)
     table, block = scale_table(scale), shape.k // count
 
     def run(active: Bits, *bits: Bits) -> tuple[Bits, ...]:
-        given = rows_of([readers[index](bits[index]) for index in used], active)
         warps = len(active)
-        groups = [_bytes(given[index]).reshape(warps, 8, 4, 4) for index in (third, third + 1)]
+        words = gather(given(bits), warps)
+        groups = words[third:].view(U8).reshape(2, warps, 8, 4, 4)
         lanes_a = groups[0][:, :, 2 * thread_a : 2 * thread_a + 2, byte_a : byte_a + count]
-        scales_a = table.take(lanes_a).transpose(0, 2, 1, 3).reshape(warps, 16, count, 1)
         lanes_b = groups[1][:, :, thread_b, byte_b : byte_b + count]
-        scales_b = table.take(lanes_b).reshape(warps, 8, count, 1)
-        a = decoders[0](gather_a(given[:first], shape.m)).reshape(warps, 16, count, block)
-        b = decoders[1](gather_b(given[first:second])).reshape(warps, 8, count, block)
-        a = (a * scales_a).reshape(warps, 16, shape.k)
-        b = (b * scales_b).reshape(warps, 8, shape.k)
-        c = gather_c(given[second:third], shape.m, F32)
-        return scatter_d(narrow(np.matmul(a, b.transpose(0, 2, 1)) + c, "f32"))
+        # (warps, blocks, rows, 1) and (warps, blocks, 1, columns).
+        scales_a = table.take(lanes_a).transpose(0, 3, 2, 1).reshape(warps, count, 16, 1)
+        scales_b = table.take(lanes_b).transpose(0, 2, 1).reshape(warps, count, 1, 8)
+        a = decoders[0](lay_a(words[:first], shape.m)).reshape(warps, 16, count, block)
+        b = decoders[1](lay_b(words[first:second])).reshape(warps, 8, count, block)
+        blocks = np.matmul(a.transpose(0, 2, 1, 3), b.transpose(0, 2, 3, 1)).astype(F64)
+        blocks *= scales_a
+        blocks *= scales_b
+        c = lay_c(words[second:third], shape.m, F32)
+        return scatter_d(narrow(blocks.sum(axis=1) + c, "f32"))
 
     return WarpOp(gradual(run))
-
-
-def _bytes(words: Any) -> Any:
-    return np.ascontiguousarray(words).view(U8)

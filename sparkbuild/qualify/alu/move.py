@@ -9,8 +9,8 @@ import numpy as np
 from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.form import Form
-from sparkbuild.qualify.alu.types import TYPES, Type, U
-from sparkbuild.qualify.ptx.model import Instruction, Vector
+from sparkbuild.qualify.alu.types import REGISTER_BITS, TYPES, Type, U, parts
+from sparkbuild.qualify.ptx.model import Instruction, Register, Vector
 
 MOVED = (
     "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f16", "bf16", "f32", "f64",
@@ -50,11 +50,14 @@ def _pack(form: Form, kind: Type) -> LaneOp:
     if kind.kind != "b" or count not in {2, 4} or kind.bits // count < 8:
         form.refuse(f"{count} parts of .{kind.name}")
     part = TYPES[f"b{kind.bits // count}"]
+    for source in form.sources:
+        if isinstance(source, Register) and REGISTER_BITS.get(source.type) != part.bits:
+            form.refuse(f"a part of type .{source.type}")
     readers = [form.bits(index, part).reader for index in range(count)]
     whole, narrow = U[kind.bits], U[part.bits]
 
-    def run(*parts: Bits) -> tuple[Bits, ...]:
-        values = [read(bits) for read, bits in zip(readers, parts, strict=True)]
+    def run(*sources: Bits) -> tuple[Bits, ...]:
+        values = [read(bits) for read, bits in zip(readers, sources, strict=True)]
         packed = np.empty(count * max(value.size for value in values), narrow)
         for index, value in enumerate(values):
             packed[index::count] = value
@@ -72,7 +75,7 @@ def _unpack(form: Form, kind: Type, destination: Vector) -> LaneOp:
     source = form.bits(0, kind).reader
 
     def run(bits: Bits) -> tuple[Bits, ...]:
-        parts = np.ascontiguousarray(source(bits)).view(narrow)
-        return tuple(parts[index::count].copy() for index in range(count))
+        split = parts(source(bits), narrow)
+        return tuple(split[index::count].copy() for index in range(count))
 
     return LaneOp(run)

@@ -9,7 +9,7 @@ import numpy as np
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.floats import ROUNDINGS, canonical, single
 from sparkbuild.qualify.alu.form import Form
-from sparkbuild.qualify.alu.types import F32, TYPES, U64
+from sparkbuild.qualify.alu.types import F32, TYPES, U64, parts
 from sparkbuild.qualify.ptx.model import Instruction
 
 
@@ -30,7 +30,7 @@ def arithmetic(instruction: Instruction) -> LaneOp:
     def run(*bits: Bits) -> tuple[Bits, ...]:
         words = [read(value) for read, value in zip(readers, bits, strict=True)]
         lanes = max(word.size for word in words)
-        values = [np.ascontiguousarray(np.broadcast_to(word, lanes)).view(F32) for word in words]
-        return (np.ascontiguousarray(canonical(function(*values))).view(U64),)
+        words = [word if word.size == lanes else np.repeat(word, lanes) for word in words]
+        return (canonical(function(*[parts(word, F32) for word in words])).view(U64),)
 
     return LaneOp(run)

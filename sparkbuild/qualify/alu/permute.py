@@ -9,7 +9,7 @@ import numpy as np
 
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.form import Form, Source
-from sparkbuild.qualify.alu.types import I8, TYPES, U8, U32, scalar
+from sparkbuild.qualify.alu.types import I8, TYPES, U8, U16, U32, U64, parts, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 # For each mode and each value of the selector's low two bits, the bytes picked: byte 0 of the
@@ -23,7 +23,10 @@ MODES: dict[str, tuple[int, int, int, int]] = {
     "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
     "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
 }
-SEVEN, THREE, EIGHT = scalar(7, U32), scalar(3, U32), scalar(8, U32)
+THREE, NIBBLE, BYTE, WORD = scalar(3, U32), scalar(4, U32), scalar(8, U32), scalar(32, U64)
+FOUR, PAIRS = scalar(0xFFFF, U32), scalar(0x00FF00FF, U32)
+NIBBLES = scalar(0x0F0F0F0F, U32)
+INDICES, SIGNS, ALL_BITS = scalar(0x07070707, U32), scalar(0x08080808, U32), scalar(255, U32)
 SIGN_SHIFT = scalar(7, I8)
 
 
@@ -37,25 +40,65 @@ def permute(instruction: Instruction) -> LaneOp:
     if form.is_constant(2):
         selector = form.constant(2)
         return _constant(MODES[mode][selector & 3] if mode else selector & 0xFFFF, one, two)
-    read = form.bits(2, TYPES["u32"]).reader
-    left, right = one.reader, two.reader
-    if not mode:
-        return LaneOp(lambda a, b, c: (_pick(left(a), right(b), read(c)),))
-    table = np.array(MODES[mode], U32)
-    return LaneOp(lambda a, b, c: (_pick(left(a), right(b), table.take(read(c) & THREE)),))
+    return _variable(MODES[mode] if mode else (), form.bits(2, TYPES["u32"]), one, two)
 
 
-def _pick(a: Bits, b: Bits, selector: Bits) -> Bits:
+def _variable(table: tuple[int, ...], control: Source, one: Source, two: Source) -> LaneOp:
+    """The selector comes from a register; where it is the same for all lanes, that is used."""
+    read, left, right = control.reader, one.reader, two.reader
+    translate = np.array(table, U32)
+    known: dict[int, LaneOp] = {}
+    tables: dict[tuple[int, int], Any] = {}
+
+    def same_selector(a: Bits, b: Bits, selector: int) -> Bits:
+        if selector not in known:
+            known[selector] = _constant(selector & 0xFFFF, Source(), Source())
+        return known[selector].run(a, b, b)[0]
+
+    def same_bytes(first: int, second: int, selector: Bits) -> Bits:
+        if (first, second) not in tables:
+            tables[first, second] = _pairs_of_bytes(first, second)
+        return np.asarray(tables[first, second].take(selector.astype(U16).view(U8)).view(U32))
+
+    def run(a: Bits, b: Bits, c: Bits) -> tuple[Bits, ...]:
+        a, b, selector = left(a), right(b), read(c)
+        if table:
+            selector = translate.take(selector & THREE)
+        if selector.size == 1:
+            return (same_selector(a, b, int(selector.reshape(()))),)
+        if a.size == b.size == 1:
+            return (same_bytes(int(a.reshape(())), int(b.reshape(())), selector),)
+        return (_pick(a, b, selector),)
+
+    return LaneOp(run)
+
+
+def _pairs_of_bytes(first: int, second: int) -> Any:
+    """Two bytes of the result for each byte of the selector, as uint16."""
+    source = np.array([first, second], U32).view(U8)
+    nibbles = np.arange(16)
+    signs = np.right_shift(source.view(I8), SIGN_SHIFT).view(U8)
+    picked = np.where(nibbles & 8, signs[nibbles & 7], source[nibbles & 7]).astype(U16)
+    selectors = np.arange(256)
+    return (picked[selectors & 15] | (picked[selectors >> 4] << U16.type(8))).astype(U16)
+
+
+def _pick(a: Bits, b: Bits, selector: Bits) -> Any:
     """Each lane by its own selector: nibble i says which byte becomes byte i."""
-    lanes = max(np.size(value) for value in (a, b, selector))
-    both = np.empty((lanes, 2), U32)
-    both[:, 0], both[:, 1] = a, b
-    chosen = np.empty((lanes, 4), U32)
-    for index in range(4):
-        chosen[:, index] = selector >> U32.type(4 * index)
-    found = np.take_along_axis(both.view(U8), (chosen & SEVEN).astype(np.intp), axis=1)
-    signs = np.right_shift(found.view(I8), SIGN_SHIFT).view(U8)
-    return np.where(chosen & EIGHT, signs, found).view(U32)[:, 0]
+    # The four nibbles spread to four bytes.
+    selector = np.bitwise_and(selector, FOUR)
+    spread = (selector | np.left_shift(selector, BYTE)) & PAIRS
+    spread = (spread | np.left_shift(spread, NIBBLE)) & NIBBLES
+    both = np.left_shift(b.astype(U64), WORD) | a
+    by = np.left_shift(np.bitwise_and(spread, INDICES), THREE).view(U8)
+    places = by.reshape(-1, 4)
+    found = np.right_shift(both.reshape(-1, 1), places).astype(U8).view(U32).reshape(-1)
+    signs = np.bitwise_and(spread, SIGNS)
+    if not np.count_nonzero(signs):
+        return found
+    full = np.right_shift(found.view(I8), SIGN_SHIFT).view(U32)
+    where = np.right_shift(signs, THREE) * ALL_BITS
+    return found ^ ((found ^ full) & where)
 
 
 def _constant(selector: int, one: Source, two: Source) -> LaneOp:
@@ -96,7 +139,7 @@ def _step(source: int, sign: bool, distance: int, mask: int) -> Callable[[Any], 
     def run(both: Any) -> Any:
         bits = both[source]
         if sign:
-            bits = np.right_shift(bits.view(I8), SIGN_SHIFT).view(U32)
+            bits = np.right_shift(parts(bits, I8), SIGN_SHIFT).view(U32)
         if distance:
             bits = shift(bits, by)
         return bits if mask == whole else np.bitwise_and(bits, keep)

@@ -50,7 +50,6 @@ FORMATS: dict[str, Format] = {
     for format_ in (
         Format("f16", 16, 11, -14, 0x7BFF, 0x7C00, 0x7FFF),
         Format("bf16", 16, 8, -126, 0x7F7F, 0x7F80, 0x7FFF),
-        Format("f32", 32, 24, -126, 0x7F7FFFFF, 0x7F800000, 0x7FFFFFFF),
         # tf32 lies in the high 19 bits of a register.
         Format("tf32", 19, 11, -126, 0x3FBFF, 0x3FC00, 0x3FFFF),
         Format("e4m3", 8, 4, -6, 0x7E, None, 0x7F),
@@ -80,20 +79,26 @@ def add_odd(a: Bits, b: Bits) -> Bits:
     return to_odd(np.add(a, b), a, b)
 
 
-def add_for_float(a: Bits, b: Bits, *, subnormal: bool) -> Any:
-    """The sum of doubles, to be rounded to nearest as a float of 32 bits.
+def fused_for_float(a: Bits, b: Bits, c: Bits, *, subnormal: bool) -> Any:
+    """The sum a * b + c of floats as doubles, to be rounded to nearest as floats of 32 bits.
 
-    Only a sum that lies half-way between two floats can be rounded wrongly twice, so only those
-    are rounded to odd; with ``subnormal`` also those that will be subnormal floats.
+    The product is exact. Only a sum that lies half-way between two floats can be rounded wrongly
+    twice, so only those are rounded to odd; with ``subnormal`` also those that will be subnormal.
     """
-    total = np.add(a, b)
+    total = a.astype(F64)
+    if a.shape == b.shape == c.shape:
+        total *= b.astype(F64)
+        total += c.astype(F64)
+    else:
+        total = np.add(total * b.astype(F64), c.astype(F64))
     doubtful = np.equal(np.bitwise_and(total.view(U64), BELOW), HALF)
     if subnormal:
         doubtful |= np.abs(total) < TINY
     if np.count_nonzero(doubtful):
         where = np.flatnonzero(doubtful)
-        left, right = (np.broadcast_to(part, total.shape)[where] for part in (a, b))
-        total[where] = to_odd(total[where], left, right)
+        # What is the same for all lanes stays one.
+        x, y, z = ((part.take(where) if part.size > 1 else part).astype(F64) for part in (a, b, c))
+        total[where] = to_odd(total[where], x * y, z)
     return total
 
 

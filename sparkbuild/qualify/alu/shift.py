@@ -14,7 +14,7 @@ import numpy as np
 from sparkbuild.qualify.alu.compose import lane
 from sparkbuild.qualify.alu.contract import Bits, LaneOp
 from sparkbuild.qualify.alu.form import Form, Source
-from sparkbuild.qualify.alu.types import I32, TYPES, U16, U32, I, Type, U, scalar
+from sparkbuild.qualify.alu.types import I32, TYPES, U32, I, Type, U, scalar
 from sparkbuild.qualify.ptx.model import Instruction
 
 B32 = TYPES["u32"]
@@ -174,8 +174,3 @@ def sign_extend(instruction: Instruction) -> LaneOp:
         return np.where(count == 0, own.type(0), field)
 
     return lane(run, [form.integers(0, kind), form.bits(1, B32)])
-
-
-def halves(bits: Bits) -> Bits:
-    """Shape (lanes, 2) of uint16: the low half first."""
-    return bits.reshape(*bits.shape, 1).view(U16)

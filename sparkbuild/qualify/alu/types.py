@@ -75,3 +75,12 @@ def bits_array(value: int, width: int) -> Bits:
 def scalar(value: int, dtype: np.dtype[Any]) -> Bits:
     """A constant without axes: numpy combines it with a vector at the lowest price."""
     return np.asarray(value, dtype=dtype)
+
+
+def parts(bits: Bits, dtype: np.dtype[Any]) -> Bits:
+    """The smaller numbers that registers are made of, one after the other, the lowest first."""
+    try:
+        return bits.view(dtype)
+    except ValueError:
+        # A column of a table is no dense array.
+        return np.ascontiguousarray(bits).view(dtype)

@@ -13,10 +13,10 @@ from sparkbuild.qualify.alu.types import I32, I64, TYPES, U16, U32, U64, scalar
 from sparkbuild.qualify.ptx.model import Instruction, Pair
 
 LANES = 32
-LANE = np.arange(LANES)
-WEIGHTS = (np.ones(LANES, U64) << np.arange(LANES, dtype=U64)).astype(U64)
-FIVE = scalar(31, I64)
-ALL = scalar(0xFFFFFFFF, U32)
+LANE = np.arange(LANES, dtype=I64)
+LANE32 = LANE.astype(U32)
+WEIGHTS = np.left_shift(np.ones(LANES, U64), LANE.astype(U64))
+FIVE, EIGHT, ONE = scalar(31, I64), scalar(8, I64), scalar(1, U32)
 
 
 def _rows(bits: Bits, active: Bits) -> Any:
@@ -24,18 +24,26 @@ def _rows(bits: Bits, active: Bits) -> Any:
     return bits if bits.shape == active.shape else np.broadcast_to(bits, active.shape)
 
 
-def _members(mask: Any, active: Bits) -> Any:
-    """Shape (warps, 32): which lanes each lane's member mask names and are there."""
-    words = _rows(mask, active)
-    first = words[np.arange(len(words)), active.argmax(axis=1)]
-    named = (first[:, None] >> LANE.astype(U32)) & U32.type(1)
-    return (named != 0) & active
+def _members(form: Form, index: int) -> Callable[[Bits, Bits], Any]:
+    """From the member mask and who is there, which lanes of each warp take part."""
+    if form.is_constant(index) and form.constant(index) & 0xFFFFFFFF == 0xFFFFFFFF:
+        return lambda _, active: active
+    read = form.bits(index, TYPES["b32"]).reader
+
+    def run(mask: Bits, active: Bits) -> Any:
+        words = _rows(read(mask), active)
+        # All members name the same mask, so any of them will do.
+        first = words[np.arange(len(words)), active.argmax(axis=1)]
+        named = np.right_shift(first[:, None], LANE32) & ONE
+        return (named != 0) & active
+
+    return run
 
 
 def ballot_word(truth: Any) -> Any:
     """Bits of 32 lanes as one number for each warp, the same in every lane."""
-    word = np.where(truth, WEIGHTS, U64.type(0)).sum(axis=1, dtype=U64).astype(U32)
-    return np.broadcast_to(word[:, None], truth.shape)
+    word = np.packbits(truth, axis=1, bitorder="little").view(U32)
+    return np.broadcast_to(word, truth.shape)
 
 
 def shuffle(instruction: Instruction) -> WarpOp:
@@ -50,22 +58,24 @@ def shuffle(instruction: Instruction) -> WarpOp:
     mode = form.pick("up", "down", "bfly", "idx")
     kind = form.type("b32")
     form.finish(4)
-    readers = [form.bits(index, kind).reader for index in range(4)]
+    read, step, control = (form.bits(index, kind).reader for index in range(3))
     pair = isinstance(instruction.operands[0], Pair)
+    if form.is_constant(1) and form.is_constant(2):
+        by, limits = (np.full((1, LANES), form.constant(index), I64) for index in (1, 2))
+        origin, valid = _origin(mode, by, _segments(limits))
+        return WarpOp(_fixed_shuffle(read, origin[0], valid, pair=pair), 1, 3)
+    fixed = None
+    if form.is_constant(2):
+        fixed = _segments(np.full((1, LANES), form.constant(2), I64))
 
-    def run(active: Bits, *bits: Bits) -> tuple[Bits, ...]:
-        values, step, control, _ = (
-            _rows(read(value), active) for read, value in zip(readers, bits, strict=True)
-        )
-        origin, valid = _origin(mode, step, control)
-        found = np.take_along_axis(values, origin, axis=1)
-        return (found, np.broadcast_to(valid, active.shape)) if pair else (found,)
+    def run(active: Bits, a: Bits, b: Bits, c: Bits, _: Bits) -> tuple[Bits, ...]:
+        values = _rows(read(a), active)
+        segments = fixed or _segments(_rows(control(c), active).astype(I64))
+        origin, valid = _origin(mode, _rows(step(b), active).astype(I64), segments)
+        first = np.arange(0, values.size, LANES).reshape(-1, 1)
+        found = values.reshape(-1).take(origin + first)
+        return (found, valid) if pair else (found,)
 
-    constant = form.is_constant(1) and form.is_constant(2)
-    if constant:
-        step, control = (np.full((1, LANES), form.constant(index), I64) for index in (1, 2))
-        origin, valid = _origin(mode, step, control)
-        return WarpOp(_fixed_shuffle(readers[0], origin[0], valid, pair=pair), 1, 3)
     return WarpOp(run, 1, 3)
 
 
@@ -81,26 +91,32 @@ def _fixed_shuffle(
     return run
 
 
-def _origin(mode: str, step: Any, control: Any) -> tuple[Any, Any]:
+def _segments(control: Any) -> tuple[Any, Any, Any]:
+    """The last lane of each lane's segment (the first, for up), its base, and the free bits."""
+    clamp, segment = control & FIVE, (control >> EIGHT) & FIVE
+    free = ~segment & FIVE
+    base = LANE & segment
+    return base | (clamp & free), base, free
+
+
+FORWARD: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "down": lambda by, _, __: LANE + by,
+    "bfly": lambda by, _, __: LANE ^ by,
+    "idx": lambda by, base, free: base | (by & free),
+}
+
+
+def _origin(mode: str, step: Any, segments: tuple[Any, Any, Any]) -> tuple[Any, Any]:
     """From which lane each lane takes its value, and whether that is inside its segment."""
-    by = step.astype(I64) & FIVE
-    clamp, segment = control.astype(I64) & FIVE, (control.astype(I64) >> 8) & FIVE
-    lane = LANE.astype(I64)
-    highest = (lane & segment) | (clamp & ~segment & FIVE)
-    lowest = lane & segment
+    bound, base, free = segments
+    by = step & FIVE
     if mode == "up":
-        origin = lane - by
-        valid = origin >= highest
-    elif mode == "down":
-        origin = lane + by
-        valid = origin <= highest
-    elif mode == "bfly":
-        origin = lane ^ by
-        valid = origin <= highest
-    else:
-        origin = lowest | (by & ~segment & FIVE)
-        valid = origin <= highest
-    return np.where(valid, origin, lane), valid
+        origin = LANE - by
+        valid = origin >= bound
+        return np.where(valid, origin, LANE), valid
+    origin = FORWARD[mode](by, base, free)
+    valid = origin <= bound
+    return np.where(valid, origin, LANE), valid
 
 
 def vote(instruction: Instruction) -> WarpOp:
@@ -111,20 +127,29 @@ def vote(instruction: Instruction) -> WarpOp:
     mode = form.pick("all", "any", "uni", "ballot")
     form.type("b32" if mode == "ballot" else "pred")
     form.finish(2)
-    read, mask = form.predicate(0).reader, form.bits(1, TYPES["b32"]).reader
+    read, taking_part = form.predicate(0).reader, _members(form, 1)
+    judge = VOTES[mode]
 
     def run(active: Bits, truth: Bits, named: Bits) -> tuple[Bits, ...]:
-        members = _members(mask(named), active)
-        given = _rows(read(truth), active)
-        holds = given & members
-        if mode == "ballot":
-            return (ballot_word(holds),)
-        every = (given | ~members).all(axis=1)
-        some = holds.any(axis=1)
-        result = {"all": every, "any": some, "uni": every | ~some}[mode]
-        return (np.broadcast_to(result[:, None], active.shape),)
+        return (judge(_rows(read(truth), active), taking_part(named, active)),)
 
     return WarpOp(run, 1, 1)
+
+
+def _all(given: Any, members: Any) -> Any:
+    return np.broadcast_to((given | ~members).all(axis=1, keepdims=True), members.shape)
+
+
+def _any(given: Any, members: Any) -> Any:
+    return np.broadcast_to((given & members).any(axis=1, keepdims=True), members.shape)
+
+
+VOTES: dict[str, Callable[[Any, Any], Any]] = {
+    "all": _all,
+    "any": _any,
+    "uni": lambda given, members: _all(given, members) | ~_any(given, members),
+    "ballot": lambda given, members: ballot_word(given & members),
+}
 
 
 def match(instruction: Instruction) -> WarpOp:
@@ -135,11 +160,11 @@ def match(instruction: Instruction) -> WarpOp:
     every = form.pick("any", "all") == "all"
     kind = form.type("b32", "b64")
     form.finish(2)
-    read, mask = form.bits(0, kind).reader, form.bits(1, TYPES["b32"]).reader
+    read, taking_part = form.bits(0, kind).reader, _members(form, 1)
     pair = isinstance(instruction.operands[0], Pair)
 
     def run(active: Bits, values: Bits, named: Bits) -> tuple[Bits, ...]:
-        members = _members(mask(named), active)
+        members = taking_part(named, active)
         held = _rows(read(values), active)
         same = (held[:, :, None] == held[:, None, :]) & members[:, None, :]
         words = np.where(same, WEIGHTS, U64.type(0)).sum(axis=2, dtype=U64).astype(U32)
@@ -168,13 +193,12 @@ def reduce(instruction: Instruction) -> WarpOp:
     )
     if name not in fits or ((magnitude or nan) and kind.name != "f32"):
         form.refuse(f".{name} of .{kind.name}")
-    mask = form.bits(1, TYPES["b32"]).reader
-    read = form.bits(0, TYPES["b32"]).reader
+    read, taking_part = form.bits(0, TYPES["b32"]).reader, _members(form, 1)
     gather = _float_extreme(name, magnitude=magnitude, nan=nan) if kind.name == "f32" else None
     function, neutral = _reduction(name, kind.name)
 
     def run(active: Bits, values: Bits, named: Bits) -> tuple[Bits, ...]:
-        members = _members(mask(named), active)
+        members = taking_part(named, active)
         held = _rows(read(values), active)
         if gather is not None:
             result = gather(held, members)
@@ -235,13 +259,12 @@ def elect(instruction: Instruction) -> WarpOp:
     if not form.flag("sync"):
         form.refuse("without .sync")
     form.finish(1)
-    mask = form.bits(0, TYPES["b32"]).reader
+    taking_part = _members(form, 0)
     if not isinstance(instruction.operands[0], Pair):
         form.refuse("no predicate to write")
 
     def run(active: Bits, named: Bits) -> tuple[Bits, ...]:
-        members = _members(mask(named), active)
-        leader = members.argmax(axis=1)[:, None]
+        leader = taking_part(named, active).argmax(axis=1)[:, None]
         return np.broadcast_to(leader, active.shape).astype(U32), leader == LANE
 
     return WarpOp(run, 1, 0)

@@ -90,7 +90,7 @@ def _relu(x: Bounded) -> Bounded:
     return bounded.largest(x, 0.0)
 
 
-_UNARY: Final[dict[str, Callable[[Bounded], Bounded]]] = {
+UNARY: Final[dict[str, Callable[[Bounded], Bounded]]] = {
     "sigmoid": sigmoid,
     "softplus": softplus,
     "exp": bounded.exp,
@@ -255,7 +255,7 @@ _GATED: Final = (
 def probes() -> tuple[Probe, ...]:
     """Of single and gated activations in f32, and some in f16 and bf16."""
     made = []
-    unary = [(f"op_{name}", FLOAT, rule) for name, rule in _UNARY.items()]
+    unary = [(f"op_{name}", FLOAT, rule) for name, rule in UNARY.items()]
     for op, kind, rule in (*unary, ("op_silu", HALF, silu), ("op_silu", BFLOAT16, silu)):
         entry = template_entry("unary_op_kernel", _of_float(op), kind)
         name = f"{op} {kind.mangled.lstrip('0123456789_')}"

@@ -135,14 +135,14 @@ def _cases(seed: int, *, kernel: Broadcast) -> tuple[Case, ...]:
 
 def _scaled(seed: int) -> tuple[Case, ...]:
     """A grid that is too small, so that threads go round."""
-    x = rough(generator(seed, "scale"), 700)
+    x = rough(generator(seed, "scale"), 5000)
     cases = []
     for scale, bias in ((-1.0, 0.0), (1.0, 1e-6), (0.3, -0.7)):
         launch = Launch(
             entry=template_entry("scale_f32", FLOAT),
             grid=(2, 1, 1),
             block=(256, 1, 1),
-            arguments=(read("x", x), output("dst", 700), *floats(scale, bias), *longs(700)),
+            arguments=(read("x", x), output("dst", 5000), *floats(scale, bias), *longs(5000)),
         )
         found = expected(exactly(x) * np.float32(scale) + np.float32(bias), _ONE)
         cases.append(Case(label=f"{scale} x + {bias}", launch=launch, expected={"dst": found}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -22,6 +23,7 @@ from sparkbuild.qualify.probes.launching import (
     output,
     read,
     short,
+    untouched,
     whole,
 )
 from sparkbuild.qualify.probes.model import Case, Probe
@@ -40,6 +42,11 @@ _WHY = (
 _NONE: Final = -1
 
 
+_UNTOUCHED: Final = float(untouched(np.float32))
+_GRID: Final = 3
+"""Blocks: fewer than are needed for whole tiles, so that some do the end of one, some the start."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One instance; ``tokens`` queries and ``grouped`` heads make one tile."""
@@ -51,8 +58,9 @@ class Kernel:
     queries: int
     heads: int
     keys: int
+    step: int
+    """Keys at once, and bytes of shared memory: from the source's table for Ampere and later."""
     shared: int
-    """Bytes of shared memory, from the source's table of configurations for Ampere and later."""
     selected: int = 0
     """Entries in a list of keys, of which some are none; 0: all keys."""
 
@@ -80,6 +88,7 @@ def inputs(rng: np.random.Generator, kernel: Kernel) -> Inputs:
     q = short(rng, kernel.queries, kernel.heads, kernel.size)
     mask = short(rng, kernel.queries, kernel.keys)
     q[::2], mask[::2] = 0, 0
+    q[1::4, 0] *= 64  # logits so far apart that exponentials overflow if less is taken off
     mask[rng.random(mask.shape) < 0.3] = -np.inf
     lists = np.full((kernel.queries, max(kernel.selected, 1)), _NONE, np.int32)
     counts = np.full(kernel.queries, kernel.selected - 7, np.int32)
@@ -96,45 +105,108 @@ def inputs(rng: np.random.Generator, kernel: Kernel) -> Inputs:
     )
 
 
-def _seen(kernel: Kernel, given: Inputs) -> NDArray[np.float64]:
-    """Masks, with minus infinity for keys that are not in a query's list."""
+def _seen(kernel: Kernel, given: Inputs, start: int, stop: int) -> NDArray[np.float64]:
+    """Masks, with minus infinity for keys that are not of these steps, or not in the list."""
     mask = given.mask.astype(np.float64)
-    if not kernel.selected:
-        return mask
+    span = slice(start * kernel.step, stop * kernel.step)
     inside = np.zeros(mask.shape, bool)
-    for query, chosen in enumerate(given.lists):
-        inside[query, chosen[chosen >= 0]] = True
+    if kernel.selected:
+        for query, chosen in enumerate(given.lists[:, span]):
+            inside[query, chosen[chosen >= 0]] = True
+    else:
+        inside[:, span] = True
     return np.where(inside, mask, -np.inf)
 
 
-def attended(kernel: Kernel, given: Inputs) -> Bounded:
-    """(queries, heads, size)."""
-    mask = _seen(kernel, given)[:, None]
+def attended(kernel: Kernel, given: Inputs, start: int, stop: int) -> tuple[Bounded, ...]:
+    """Weighted values, (queries, heads, size), sum of weights and largest logit of some steps."""
+    mask = _seen(kernel, given, start, stop)[:, None]
     logits = contracted(given.q * np.float32(_SCALE), given.k, kernel.size)
     hidden = np.broadcast_to(np.isinf(mask), logits.value.shape)
     logits = bounded.where(hidden, -np.inf, logits + np.where(np.isinf(mask), 0, mask))
-    top = Bounded(logits.value.max(-1, keepdims=True), logits.error.max(-1, keepdims=True))
-    weights = bounded.exp(logits - (top + _OFFSET))
-    total = weights.total(16).spread()  # a lane's four a tile, three steps of lanes, two of warps
+    top = Bounded(logits.value.max(-1), logits.error.max(-1)) + _OFFSET
+    weights = bounded.exp(logits - top.spread())
+    total = weights.total(16)  # a lane's four a step, three steps of lanes, two of warps
     values = given.v.astype(np.float64)
-    steps = 2 + 2 * -(-kernel.keys // 64)  # a weight, then sums and rescaling for every tile
+    steps = 2 + 2 * -(-kernel.keys // 64)  # a weight, then sums and rescaling for every step
     half = weights.error + weights.value * _HALF * steps + 2.0**-25
     own = Bounded(weights.value @ values, half @ np.abs(values))
     equal = np.logical_not(np.asarray(given.q.any((1, 2), keepdims=True)))
     eighths = contracted(np.where(hidden, 0.0, 0.125), given.v.T, 0)
-    return bounded.where(equal, eighths, own) / total
+    return bounded.where(equal, eighths, own), total, top
+
+
+def _pieces(kernel: Kernel) -> Iterator[tuple[int, int, int, int]]:
+    """Block, tile, first step and the one after the last, of whatever blocks do."""
+    steps = -(-(kernel.selected or kernel.keys) // kernel.step)
+    tiles = -(-kernel.queries // kernel.tokens) * -(-kernel.heads // kernel.grouped)
+    for block in range(_GRID):
+        at, end = (edge * steps * tiles // _GRID for edge in (block, block + 1))
+        while at < end:
+            stop = min(end, at - at % steps + steps)
+            yield block, at // steps, at % steps, at % steps + stop - at
+            at = stop
+
+
+class _Outputs:
+    """What both buffers must hold: attention, and for tiles in parts what puts them together."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.columns = kernel.tokens * kernel.grouped
+        size = _GRID * self.columns * (4 + kernel.size)
+        self.dst = np.full((kernel.queries, kernel.heads, kernel.size), _UNTOUCHED)
+        self.parts = np.full(size, _UNTOUCHED)
+        self.dst_error, self.parts_error = np.zeros_like(self.dst), np.zeros_like(self.parts)
+        self.judged = np.ones(size, bool)
+
+    def add(self, given: Inputs, block: int, tile: int, start: int, stop: int) -> None:
+        """One piece of one block."""
+        values, total, top = attended(self.kernel, given, start, stop)
+        steps = -(-(self.kernel.selected or self.kernel.keys) // self.kernel.step)
+        whole = (start, stop) == (0, steps)
+        found = values / total.spread() if whole else values
+        rows = -(-self.kernel.queries // self.kernel.tokens)
+        for column in range(self.columns):
+            token, head = divmod(column, self.kernel.grouped)
+            query = tile % rows * self.kernel.tokens + token
+            head += tile // rows * self.kernel.grouped
+            inside = query < self.kernel.queries
+            if stop == steps and inside:
+                self.dst[query, head] = found.value[query, head]
+                self.dst_error[query, head] = found.error[query, head]
+            place = block * self.columns + column
+            if not whole:
+                first = 0 if stop == steps else _GRID * self.columns
+                pair = Bounded(*(np.stack(p, -1) for p in _both(top, total)))
+                self._put(2 * (first + place), pair, query, head)
+            if stop < steps:
+                self._put(4 * _GRID * self.columns + place * self.kernel.size, values, query, head)
+
+    def _put(self, at: int, found: Bounded, query: int, head: int) -> None:
+        span = slice(at, at + found.value.shape[-1])
+        if query < self.kernel.queries:
+            self.parts[span] = found.value[query, head]
+            self.parts_error[span] = found.error[query, head]
+        else:
+            self.judged[span] = False  # of a query that is not there
+
+
+def _both(one: Bounded, two: Bounded) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    yield one.value, two.value
+    yield one.error, two.error
 
 
 def _launch(kernel: Kernel, given: Inputs) -> Launch:
     queries, heads, size = kernel.queries, kernel.heads, kernel.size
-    tiles = -(-queries // kernel.tokens) * -(-heads // kernel.grouped)
+    parts = _GRID * kernel.tokens * kernel.grouped * (4 + size)
     flat = np.concatenate([given.lists.ravel(), given.counts])
     keys = kernel.selected or kernel.keys
     row = 2 * size
     lists: Argument = read("lists", flat) if kernel.selected else NULL
     return Launch(
         entry=kernel.entry,
-        grid=(tiles, 1, 1),
+        grid=(_GRID, 1, 1),
         block=(32, 4, 1),
         arguments=(
             read("q", given.q),
@@ -144,7 +216,7 @@ def _launch(kernel: Kernel, given: Inputs) -> Launch:
             NULL,
             lists,
             output("dst", queries, heads, size),
-            NULL,
+            output("parts", parts),
             *floats(_SCALE, 0.0, 1.0, 1.0),
             np.uint32(heads),
             *floats(0.0),
@@ -165,8 +237,13 @@ def _launch(kernel: Kernel, given: Inputs) -> Launch:
 
 
 def _cases(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
-    given = inputs(generator(seed, kernel.name), kernel)
-    right = {"dst": expected(attended(kernel, given), _WHY)}
+    given, found = inputs(generator(seed, kernel.name), kernel), _Outputs(kernel)
+    for piece in _pieces(kernel):
+        found.add(given, *piece)
+    right = {
+        "dst": expected(Bounded(found.dst, found.dst_error), _WHY),
+        "parts": expected(Bounded(found.parts, found.parts_error), _WHY, defined=found.judged),
+    }
     label = f"{kernel.queries} queries, {kernel.selected or kernel.keys} keys"
     return (Case(label=label, launch=_launch(kernel, given), expected=right),)
 
@@ -202,9 +279,18 @@ def _selected(seed: int, *, entry: str) -> tuple[Case, ...]:
 
 
 KERNELS = (
-    Kernel("dense, 64", 64, 8, 1, queries=9, heads=2, keys=200, shared=18560),
+    Kernel("dense, 64", 64, 8, 1, queries=9, heads=2, keys=200, step=128, shared=18560),
     Kernel(
-        "selected keys, 512", 512, 1, 8, queries=2, heads=8, keys=300, shared=41232, selected=100
+        "selected keys, 512",
+        512,
+        1,
+        8,
+        queries=2,
+        heads=8,
+        keys=300,
+        step=64,
+        shared=41232,
+        selected=100,
     ),
 )
 

@@ -31,11 +31,17 @@ def combined(parts: Bounded, largest: Bounded, sums: Bounded) -> Bounded:
 
 
 def _combine(seed: int, *, entry: str) -> tuple[Case, ...]:
-    rng, shape = generator(seed, entry), (2, 3, 2)  # sequences, queries, heads
+    rng, shape = generator(seed, entry), (2, 3, 4)  # sequences, queries, heads
     cases = []
-    for parts in (1, 3, 40):
+    for parts, what in ((1, ""), (24, "one far above the others"), (31, "cancelling"), (150, "")):
         values, meta = rough(rng, *shape, parts, _SIZE), rough(rng, *shape, parts, 2, scale=3.0)
         meta[..., 1] = np.abs(meta[..., 1]) + np.float32(0.1)
+        if what == "cancelling":  # what is left shows how sums were rounded
+            meta[...] = (0, 1)
+            values[..., -1, :] /= 1024
+            values[..., -1, :] -= np.cumsum(values[..., :-1, :], axis=-2)[..., -1, :]
+        elif what:  # without the largest logit, the others' scales go beyond f32
+            meta[..., 0] += 120 * np.eye(parts, dtype=np.float32).reshape(*shape, parts)
         found = combined(exactly(values), exactly(meta[..., 0]), exactly(meta[..., 1]))
         launch = Launch(
             entry=entry,
@@ -50,7 +56,8 @@ def _combine(seed: int, *, entry: str) -> tuple[Case, ...]:
             shared=8 * parts,
         )
         right = {"dst": expected(found, _WHY)}
-        cases.append(Case(label=f"{parts} parts", launch=launch, expected=right))
+        label = ", ".join(filter(None, (f"{parts} parts", what)))
+        cases.append(Case(label=label, launch=launch, expected=right))
     return tuple(cases)
 
 

@@ -329,7 +329,8 @@ def _turned(x: Bounded) -> Reals:
 
 
 def _flushed(values: NDArray[np.float32]) -> Reals:
-    return np.where(np.abs(values) < SMALLEST, 0.0, values).astype(np.float64)
+    small = np.abs(values) < SMALLEST
+    return np.where(small, np.copysign(0.0, values), values).astype(np.float64)
 
 
 def _exact(values: Reals, size: float) -> bool:

@@ -64,12 +64,12 @@ def _permuted(seed: int, *, source: type[Any], target: type[Any], entry: str) ->
 
 
 def _transposed(seed: int, *, dtype: type[Any], entry: str) -> tuple[Case, ...]:
-    """Matrices of odd sizes by tiles of 32, more than the two buffers in shared memory hold."""
-    count, rows, columns = 3, 40, 35
+    """Nine matrices of odd sizes by tiles of 32: a block does eight of them."""
+    count, rows, columns = 9, 40, 35
     x = rough(generator(seed, entry), count, rows, columns).astype(dtype)
     launch = Launch(
         entry=entry,
-        grid=(-(-columns // 32), -(-rows // 32), 1),
+        grid=(-(-columns // 32), -(-rows // 32), 2),
         block=(32, 8, 1),
         arguments=(
             read("x", x),
@@ -78,7 +78,7 @@ def _transposed(seed: int, *, dtype: type[Any], entry: str) -> tuple[Case, ...]:
         ),
     )
     found = {"dst": _same(x.transpose(0, 2, 1))}
-    return (Case(label="3 of 40 by 35", launch=launch, expected=found),)
+    return (Case(label="9 of 40 by 35", launch=launch, expected=found),)
 
 
 def _cast(seed: int, *, kind: str, entry: str) -> tuple[Case, ...]:
@@ -101,7 +101,7 @@ def _cast(seed: int, *, kind: str, entry: str) -> tuple[Case, ...]:
 
 def _rows(seed: int, *, kind: Type, vector: bool, entry: str) -> tuple[Case, ...]:
     """Rows by index, channel by channel; the grid is too small, so that blocks go round."""
-    rng, columns = generator(seed, entry), 300 if not vector else 40
+    rng, columns = generator(seed, entry), 9400 if vector else 2400
     dtype: type[Any] = np.float32 if kind == FLOAT else np.float16
     x: NDArray[Any] = rough(rng, 2, 3, 6, columns).astype(dtype)
     values = x.astype(np.float32)
@@ -130,7 +130,7 @@ def _rows(seed: int, *, kind: Type, vector: bool, entry: str) -> tuple[Case, ...
 
 def _joined(seed: int, *, dim: int, entry: str) -> tuple[Case, ...]:
     rng = generator(seed, entry)
-    one, two = [2, 3, 70], [2, 3, 70]
+    one, two = [2, 3, 800], [2, 3, 800]
     two[-1 - dim] = 5
     x, y = rough(rng, *one).view(np.uint32), rough(rng, *two).view(np.uint32)
     found = np.concatenate([x, y], axis=-1 - dim)
@@ -152,7 +152,7 @@ def _joined_apart(seed: int, *, entry: str) -> tuple[Case, ...]:
     """What the convolution's window gets: state, and a transposed tensor."""
     rng = generator(seed, entry)
     state = rough(rng, 2, 1, 9, 3).view(np.uint32)
-    x = rough(rng, 2, 1, 6, 9).view(np.uint32)
+    x = rough(rng, 2, 1, 2300, 9).view(np.uint32)
     new = x.transpose(0, 1, 3, 2)
     found = np.concatenate([state, new], axis=-1)
     ne0, ne1, ne2, ne3 = found.shape[::-1]

@@ -19,10 +19,10 @@ from sparkbuild.qualify.probes.launching import (
     ints,
     longs,
     output,
+    powers,
     read,
     rough,
     untouched,
-    whole,
 )
 from sparkbuild.qualify.probes.model import Case, Probe
 from sparkbuild.qualify.simt.contract import Launch
@@ -33,9 +33,9 @@ _INPUTS = ("q", "k", "v", "gate", "beta", "state")
 _BLOCKS = 2
 """Of four columns each: the others are not launched, and must stay as they were."""
 _WHY = (
-    "gates are ex2.approx (2 ulp) of a rounded exponent; products and sums rounded one by one, "
-    "in a lane's order and then a warp's; without gates, whole numbers have no rounding but the "
-    "last product's"
+    "without gates, and where what is multiplied are powers of two, only sums and the last product "
+    "are rounded, in a lane's order and then a warp's: one f32 for certain; else gates are "
+    "ex2.approx (2 ulp) of a rounded exponent and each product and sum has its rounding"
 )
 
 
@@ -144,29 +144,17 @@ def _case(label: str, entry: str, given: Inputs, slots: int) -> Case:
 
 
 def _inputs(rng: np.random.Generator, size: int, *, each: bool, exact: bool) -> Inputs:
-    """Random ones, or whole numbers without gates, for which no sum is rounded."""
-    tokens, gates = (2, 1) if exact else (3, 1)
-    gates = size if each else gates
-    shared = (1, tokens, 1, size)
-    every = (_SEQUENCES, tokens, _HEADS)
-    states = (_SEQUENCES, _HEADS, size, size)
-    if exact:
-        return Inputs(
-            q=whole(rng, *shared, limit=2),
-            k=whole(rng, *shared, limit=1),
-            v=whole(rng, *every, size),
-            gate=np.zeros((*every, gates), np.float32),
-            beta=np.ones(every, np.float32),
-            state=whole(rng, *states, limit=2),
-        )
+    """Random ones, or powers of two without gates, for which no product is rounded."""
+    tokens, gates = 3, size if each else 1
+    shared, every = (1, tokens, 1, size), (_SEQUENCES, tokens, _HEADS)
     length = np.float32(1 / np.sqrt(size))
     return Inputs(
-        q=rough(rng, *shared) * length,
-        k=rough(rng, *shared) * length,
+        q=powers(rng, *shared) if exact else rough(rng, *shared) * length,
+        k=powers(rng, *shared) / np.float32(8) if exact else rough(rng, *shared) * length,
         v=rough(rng, *every, size),
-        gate=-np.abs(rough(rng, *every, gates)),
-        beta=rng.uniform(0, 1, every).astype(np.float32),
-        state=rough(rng, *states),
+        gate=np.zeros((*every, gates), np.float32) if exact else -np.abs(rough(rng, *every, gates)),
+        beta=np.full(every, 0.25, np.float32) if exact else rng.random(every).astype(np.float32),
+        state=rough(rng, _SEQUENCES, _HEADS, size, size),
     )
 
 
@@ -175,7 +163,7 @@ def _cases(seed: int, *, entry: str, size: int, each: bool, keep: bool) -> tuple
     gates = "a gate for each element" if each else "a gate for each head"
     return tuple(
         _case(f"{gates}, {kind}", entry, _inputs(rng, size, each=each, exact=exact), slots)
-        for kind, exact in (("whole numbers", True), ("decaying", False))
+        for kind, exact in (("powers of two", True), ("decaying", False))
     )
 
 

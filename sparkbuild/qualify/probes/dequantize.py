@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sparkbuild.qualify.probes.bounded import Bounded, exactly, expected, expected_bfloat16
 from sparkbuild.qualify.probes.entries import (
@@ -36,6 +35,17 @@ _SCOPE: Final = "rows"
 """The namespace that the unit puts getrows.cu in: it and convert.cu include the same header."""
 ELEMENTS: Final = 16384
 """Values of a launch: 64 super-blocks, which hold every index of the largest table once."""
+
+_PARAMETERS: Final = {
+    (CONVERT, "dequantize_block"): (
+        "vx", "y", "ne00", "ne01", "ne0203", "ne02", "s01", "s02", "s03",
+    ),
+    (ROWS, "k_get_rows"): (
+        "src0", "src1", "dst", "ne00", "ne11", "ne12_fdv", "s1", "s2", "s3", "nb01", "nb02",
+        "nb03", "s10", "s11", "s12",
+    ),
+}  # fmt: skip
+"""What the launches fill, by file and kernel; ``k_get_rows_kq`` takes what ``k_get_rows`` takes."""
 
 _FORMATS: Final = {"f32": FLOAT, "f16": HALF, "bf16": BFLOAT16}
 _WHY: Final = "the products are exact in f32; one rounding where something is added, one to store"
@@ -126,11 +136,8 @@ def _probe(
     )
 
 
-def _conversion(
-    facts: SourceFacts, kind: TensorType, mangled: Type
-) -> tuple[_Launch, int] | None:
-    """How ``ggml_get_to_fp32_cuda`` has a type converted, and how many values; None if it does not.
-    """
+def _conversion(facts: SourceFacts, kind: TensorType, mangled: Type) -> tuple[_Launch, int] | None:
+    """How ``ggml_get_to_fp32_cuda`` has a type converted, and how many values; None if not."""
     switch = facts.body(CONVERT, "ggml_get_to_fp32_cuda")
     found = re.search(rf"case {kind.enumerator}:\s*return (\w+)(<[^>]*>)?;", switch)
     if found is None:
@@ -164,7 +171,7 @@ def _small_conversion(
 ) -> tuple[_Launch, int] | None:
     """The kernel of types with small blocks, which reads two values a thread."""
     names = [part.strip() for part in template.strip("<>").split(",")]
-    if len(names) != 3:
+    if len(names) != 3 or not _known(facts, CONVERT, "dequantize_block"):
         return None
     qk, qr = (facts.constant(name) for name in names[:2])
     count = _count(kind, checked=True)
@@ -181,6 +188,11 @@ def _small_conversion(
     return launcher, count
 
 
+def _known(facts: SourceFacts, file: str, kernel: str, other: str = "") -> bool:
+    """Whether a kernel, or another one that is like it, takes what the launches give."""
+    return facts.parameters(file, other or kernel) == _PARAMETERS[file, kernel]
+
+
 def _rows_line(facts: SourceFacts, kind: TensorType) -> str | None:
     """A type's line of the table, from ``ggml_cuda_get_rows_switch_src0_type``."""
     found = _rows_case(facts, kind)
@@ -193,15 +205,14 @@ def _rows_line(facts: SourceFacts, kind: TensorType) -> str | None:
 
 def _rows_case(facts: SourceFacts, kind: TensorType) -> tuple[str, tuple[str, ...]] | None:
     switch = facts.body(ROWS, "ggml_cuda_get_rows_switch_src0_type")
-    small = re.search(
-        rf"case {kind.enumerator}:\s*get_rows_cuda_q<(\w+), (\w+), (\w+)>\(", switch
-    )
+    small = re.search(rf"case {kind.enumerator}:\s*get_rows_cuda_q<(\w+), (\w+), (\w+)>\(", switch)
     if small is not None:
-        return "q", small.groups()
+        return ("q", small.groups()) if _known(facts, ROWS, "k_get_rows") else None
     large = re.search(
         rf"case {kind.enumerator}:\s*get_rows_cuda_kq<(\d+), dst_t, (\w+)<dst_t>>\(", switch
     )
-    return ("kq", large.groups()) if large is not None else None
+    known = _known(facts, ROWS, "k_get_rows", "k_get_rows_kq")
+    return ("kq", large.groups()) if large is not None and known else None
 
 
 def _rows(facts: SourceFacts, kind: TensorType) -> tuple[str, int, int] | None:

@@ -27,7 +27,8 @@ from sparkbuild.qualify.probes.launching import (
 from sparkbuild.qualify.probes.model import Case, Probe
 from sparkbuild.qualify.simt.contract import Argument, Launch
 
-_STREAMS = 4
+_STREAMS = (4, 11)
+"""GLM-5.3-Flash's, and more than the compiler unrolls."""
 _ITERATIONS = 20
 _EPSILON = 1e-6
 _WHY = (
@@ -40,7 +41,7 @@ _WHY_MATRIX = (
 )
 
 
-def _normalised(matrix: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def normalised(matrix: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Sums along ``axis`` made one, and how relative errors of 16 elements go through it."""
     total = matrix.sum(axis, keepdims=True) + np.float32(_EPSILON)
     part = (matrix / total).reshape(-1, 16)
@@ -60,7 +61,7 @@ def mixing(logits: Bounded) -> Bounded:
     start = terms * bounded.reciprocal(terms.summed()).spread() + np.float32(_EPSILON)
     matrix, steps = start.value, []
     for index in range(2 * _ITERATIONS - 1):
-        matrix, step = _normalised(matrix, 1 if index % 2 == 0 else 2)
+        matrix, step = normalised(matrix, 1 if index % 2 == 0 else 2)
         steps.append(step)
     each = 4 * UNIT + DIVISION + UNIT
     after, error = np.eye(16), np.zeros((len(matrix), 16))
@@ -99,67 +100,93 @@ def _shape(x: NDArray[Any]) -> tuple[np.int64, ...]:
     return longs(*(step // 4 for step in reversed(x.strides)))
 
 
+def gathered(
+    x: NDArray[Any], weights: NDArray[Any], scale: float, *, gated: bool = False
+) -> Bounded:
+    """Streams summed by weights or, gated, by scale and the sigmoids of theirs.
+
+    x: (tokens, streams, columns); weights: (tokens, streams), gated: as x. Gives (tokens, columns).
+    """
+    factor = sigmoid(exactly(weights)) if gated else exactly(weights).spread()
+    found = (exactly(x) * factor).map(lambda v: np.moveaxis(v, 1, -1)).summed()
+    return found.once(np.float32(scale))
+
+
+def scattered(
+    x: NDArray[Any], residual: NDArray[Any], post: NDArray[Any], matrix: NDArray[Any] | None
+) -> Bounded:
+    """Every stream: x by its weight, plus the residuals mixed, or its own one.
+
+    x: (tokens, columns), residual: (tokens, streams, columns), post: (tokens, streams), matrix:
+    (tokens, source, destination).
+    """
+    found = exactly(x)[:, None] * post[..., None]
+    if matrix is None:
+        return found + residual
+    for source in range(residual.shape[1]):
+        found += exactly(residual[:, None, source]) * matrix[:, source, :, None]
+    return found
+
+
 def _before(seed: int, *, entry: str, gated: bool) -> tuple[Case, ...]:
     """Streams summed by their weights: one for each, or one for each element through a sigmoid."""
     rng, tokens, columns, scale = generator(seed, entry), 3, 130, 0.25
-    x = short(rng, tokens, _STREAMS, columns + 2)[..., :columns]
-    weights = short(rng, tokens, _STREAMS, *([columns] if gated else []))
-    factor = sigmoid(exactly(weights)) if gated else exactly(weights).spread()
-    found = (exactly(x) * factor).map(lambda v: np.moveaxis(v, 1, -1)).summed()
-    strides = _shape(weights) if gated else (*_shape(weights), *longs(0))
-    launch = Launch(
-        entry=entry,
-        grid=(2, 1, 1),
-        block=(256, 1, 1),
-        arguments=(
-            read("x", x),
-            read("weights", weights),
-            output("dst", tokens, columns),
-            *longs(columns, _STREAMS, tokens),
-            *_shape(x),
-            *strides,
-            *longs(1, columns),
-            *floats(scale),
-        ),
-    )
-    right = {"dst": expected(found.once(np.float32(scale)), _WHY)}
-    return (Case(label=f"{columns} columns", launch=launch, expected=right),)
+    cases = []
+    for streams in _STREAMS:
+        x = short(rng, tokens, streams, columns + 2)[..., :columns]
+        weights = short(rng, tokens, streams, *([columns] if gated else []))
+        found = gathered(x, weights, scale, gated=gated)
+        strides = _shape(weights) if gated else (*_shape(weights), *longs(0))
+        launch = Launch(
+            entry=entry,
+            grid=(2, 1, 1),
+            block=(256, 1, 1),
+            arguments=(
+                read("x", x),
+                read("weights", weights),
+                output("dst", tokens, columns),
+                *longs(columns, streams, tokens),
+                *_shape(x),
+                *strides,
+                *longs(1, columns),
+                *floats(scale),
+            ),
+        )
+        right = {"dst": expected(found, _WHY)}
+        cases.append(Case(label=f"{streams} streams", launch=launch, expected=right))
+    return tuple(cases)
 
 
 def _after(seed: int, *, entry: str, mixed: bool) -> tuple[Case, ...]:
     """What a layer gave, added to the mixed streams, or to each stream."""
-    rng, tokens, columns = generator(seed, entry), 2, 70
-    x, post = short(rng, tokens, columns), short(rng, tokens, _STREAMS)
-    residual = short(rng, tokens, _STREAMS, columns)
-    matrix = short(rng, tokens, _STREAMS, _STREAMS)  # token, source, destination
-    found = exactly(x)[:, None] * post[..., None]
-    if mixed:
-        for source in range(_STREAMS):
-            found += exactly(residual[:, None, source]) * matrix[:, source, :, None]
-    else:
-        found += residual
-    strides: tuple[Argument, ...] = _shape(matrix) if mixed else longs(0, 0, 0)
-    launch = Launch(
-        entry=entry,
-        grid=(3, 1, 1),
-        block=(256, 1, 1),
-        arguments=(
-            read("x", x),
-            read("residual", residual),
-            read("post", post),
-            read("matrix", matrix) if mixed else NULL,
-            output("dst", *residual.shape),
-            *longs(columns, _STREAMS, tokens),
-            *_shape(x),
-            *_shape(residual),
-            *_shape(post),
-            *strides,
-            *_shape(residual),
-        ),
-    )
-    return (
-        Case(label=f"{columns} columns", launch=launch, expected={"dst": expected(found, _WHY)}),
-    )
+    rng, tokens, columns, cases = generator(seed, entry), 2, 70, []
+    for streams in _STREAMS:
+        x, post = short(rng, tokens, columns), short(rng, tokens, streams)
+        residual = short(rng, tokens, streams, columns)
+        matrix = short(rng, tokens, streams, streams)  # token, source, destination
+        found = scattered(x, residual, post, matrix if mixed else None)
+        strides: tuple[Argument, ...] = _shape(matrix) if mixed else longs(0, 0, 0)
+        launch = Launch(
+            entry=entry,
+            grid=(-(-residual.size // 256), 1, 1),
+            block=(256, 1, 1),
+            arguments=(
+                read("x", x),
+                read("residual", residual),
+                read("post", post),
+                read("matrix", matrix) if mixed else NULL,
+                output("dst", *residual.shape),
+                *longs(columns, streams, tokens),
+                *_shape(x),
+                *_shape(residual),
+                *_shape(post),
+                *strides,
+                *_shape(residual),
+            ),
+        )
+        right = {"dst": expected(found, _WHY)}
+        cases.append(Case(label=f"{streams} streams", launch=launch, expected=right))
+    return tuple(cases)
 
 
 def probes() -> tuple[Probe, ...]:

@@ -65,9 +65,7 @@ class Blocks:
             case "nvfp4":
                 code = self.field("d").astype(np.int64)
                 power, low = code >> 3 & 15, code & 7
-                return np.where(
-                    power > 0, np.ldexp(1 + low / 8, power - 8), np.ldexp(low / 8, -7)
-                )
+                return np.where(power > 0, np.ldexp(1 + low / 8, power - 8), np.ldexp(low / 8, -7))
             case "iq1_m":
                 return _spread_half(self.words("scales"))
             case _:
@@ -100,6 +98,25 @@ class Blocks:
         blocks.field("d")[:] = 0
         _set_half(blocks, name, np.full(len(self.data), 1.0))
         return blocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partner:
+    """Blocks of q8_1 against blocks of x: ``d`` and ``s`` (n, chunks), ``q`` (n, elements)."""
+
+    d: Reals
+    s: Reals
+    q: Reals
+
+    def data(self) -> NDArray[np.uint8]:
+        """As ``block_q8_1`` lies in memory: d and s in f16, then 32 signed bytes."""
+        count, chunks = self.d.shape
+        out = np.empty((count, chunks, 36), np.uint8)
+        for at, values in ((0, self.d), (2, self.s)):
+            halves = values.astype("<f2").reshape(count, chunks, 1)
+            out[:, :, at : at + 2] = halves.view(np.uint8)
+        out[:, :, 4:] = self.q.astype(np.int8).view(np.uint8).reshape(count, chunks, 32)
+        return out.reshape(count, -1)
 
 
 def random_blocks(
@@ -149,6 +166,21 @@ def bounded_blocks(
     return Blocks(kind, np.concatenate(kept)[:count])
 
 
+def random_partner(kind: TensorType, count: int, rng: np.random.Generator) -> Partner:
+    """q8_1 against ``count`` blocks; for the first half, powers of two and small numbers.
+
+    The sum that a block carries has nothing to do with its quants: a kernel that uses the wrong one
+    is seen.
+    """
+    plain = count // 2
+    q = rng.integers(-128, 128, (count, kind.elements))
+    q[:plain] = rng.integers(-7, 8, q[:plain].shape)
+    d, s = (
+        np.stack([random_halves(count, rng) for _ in range(kind.elements // 32)], 1) for _ in "ds"
+    )
+    return Partner(d.astype(np.float64), s.astype(np.float64), q.astype(np.float64))
+
+
 def random_halves(
     count: int, rng: np.random.Generator, *, mantissa: int = 10, wild: bool = False
 ) -> NDArray[np.float16]:
@@ -166,7 +198,7 @@ def _halves(
         ends = [0.0, 65504.0, -65504.0, 2.0**-24, -(2.0**-14), 2.0**-15 - 2.0**-24]
         at = rng.choice(np.arange(plain, count), min(len(ends), count - plain), replace=False)
         values[at] = ends[: len(at)]
-    return values.astype(np.float16)
+    return np.asarray(values, np.float16)
 
 
 def _set_half(blocks: Blocks, name: str, values: NDArray[np.floating]) -> None:

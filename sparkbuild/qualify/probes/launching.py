@@ -36,6 +36,12 @@ def short(
     return values.astype(np.float16).astype(np.float32)
 
 
+def powers(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+    """Zero and powers of two of either sign: a product with one has no rounding."""
+    values = np.array([0, 0.5, 1, 2, -0.5, -1, -2], np.float32)
+    return rng.choice(values, shape).astype(np.float32)
+
+
 def whole(rng: np.random.Generator, *shape: int, limit: int = 8) -> NDArray[np.float32]:
     """Whole numbers within ``limit``, so that sums of products are exact in any order."""
     return rng.integers(-limit, limit, shape, endpoint=True).astype(np.float32)

@@ -132,17 +132,24 @@ def _cumsum(seed: int, *, entry: str) -> tuple[Case, ...]:
 
 
 def _triangle(seed: int, *, entry: str, lower: bool) -> tuple[Case, ...]:
-    """The lower triangle with its diagonal, or the upper one without."""
-    x = rough(generator(seed, entry), 2, 2, 37, 37)
-    step = [size // 4 for size in reversed(x.strides)]
-    launch = Launch(
-        entry=entry,
-        grid=(37, 2, 2),
-        block=(256, 1, 1),
-        arguments=(read("x", x), output("dst", *x.shape), *longs(37, 37, 2, 2, *step, *step)),
-    )
-    right = expected(exactly(np.tril(x) if lower else np.triu(x)), "copies")
-    return (Case(label="37 by 37", launch=launch, expected={"dst": right}),)
+    """The lower or the upper triangle with its diagonal."""
+    cases = []
+    for shape, block in (((2, 2, 37, 37), 256), ((1, 1, 200, 200), 32)):
+        x = rough(generator(seed, entry), *shape)
+        step = [size // 4 for size in reversed(x.strides)]
+        launch = Launch(
+            entry=entry,
+            grid=(shape[2], shape[1], shape[0]),
+            block=(block, 1, 1),
+            arguments=(
+                read("x", x),
+                output("dst", *shape),
+                *longs(*reversed(shape), *step, *step),
+            ),
+        )
+        right = {"dst": expected(exactly(np.tril(x) if lower else np.triu(x)), "copies")}
+        cases.append(Case(label=f"{shape[2]} by {shape[3]}", launch=launch, expected=right))
+    return tuple(cases)
 
 
 def solved(a: NDArray[Any], b: NDArray[Any]) -> Bounded:
@@ -214,7 +221,7 @@ def probes() -> tuple[Probe, ...]:
     }
     long = template_entry("ssm_conv_long_token_f32", True, *wide, Type("Ll32E"))
     kernels: dict[str, tuple[str, Callable[..., tuple[Case, ...]], dict[str, Any]]] = {
-        "ssm_conv_f32": (conv[False], _conv, {"tokens": 6, "activated": False}),
+        "ssm_conv_f32": (conv[False], _conv, {"tokens": 11, "activated": False}),
         "ssm_conv_f32 silu": (conv[True], _conv, {"tokens": 3, "activated": True}),
         "ssm_conv_long_token_f32 silu": (long, _conv, {"tokens": 40, "activated": True}),
         "cumsum_kernel": (template_entry("cumsum_kernel", FLOAT), _cumsum, {}),

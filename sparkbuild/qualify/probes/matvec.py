@@ -75,11 +75,9 @@ class Fused:
         buffers = {at: read(name, data) for at, (name, data) in given.items() if data is not None}
         return bytes(raw), buffers
 
-    def apply(self, value: Bounded, gate: Bounded | None) -> Bounded:
-        """The kernel's last step; biases are those of the rows and channels at hand."""
-        if gate is None:
-            return value
-        return _GLU[self.glu][1](gate, value)
+    def apply(self, value: Bounded, gate: Bounded) -> Bounded:
+        """The kernel's last step."""
+        return value if self.gate is None else _GLU[self.glu][1](gate, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +101,8 @@ class Kernel:
 
     @property
     def columns(self) -> int:
-        """Pairs that are no multiple of a block."""
-        return 4 * self.block + 14
+        """Pairs for nine rounds of a block, of which four are unrolled, and a part of a tenth."""
+        return 18 * self.block + 14
 
 
 def _launch(
@@ -157,13 +155,23 @@ def _fused(seed: int, *, kernel: Kernel, experts: bool) -> tuple[Case, ...]:
     rng, rows, columns, cases = generator(seed, kernel.name), 3, kernel.columns, []
     channels = 4 if experts else 2
     chosen = np.array([3, 1], np.int32) if experts else np.arange(2, dtype=np.int32)
-    for glu in _GLU:
+    for glu, gated, biased in (
+        *((glu, True, True) for glu in _GLU),
+        ("SWIGLU", True, False),
+        ("SWIGLU", False, True),
+    ):
         x, gate = (stored(short(rng, channels, rows, columns), kernel.kind) for _ in range(2))
         bias, gate_bias = short(rng, channels, rows), short(rng, channels, rows)
         y = short(rng, 2, columns, scale=0.1)
-        fused = Fused(gate, bias, gate_bias, glu)
+        fused = Fused(
+            gate if gated else None,
+            bias if biased else None,
+            gate_bias if gated and biased else None,
+            glu,
+        )
         sums = [
-            product(loaded(one[chosen], kernel.kind), exactly(y[:, None]), kernel.block) + b[chosen]
+            product(loaded(one[chosen], kernel.kind), exactly(y[:, None]), kernel.block)
+            + (b[chosen] if biased else 0.0)
             for one, b in ((x, bias), (gate, gate_bias))
         ]
         launch = _launch(
@@ -185,7 +193,8 @@ def _fused(seed: int, *, kernel: Kernel, experts: bool) -> tuple[Case, ...]:
             *ints(channels * rows * columns, 2 * columns, 2 * rows, 2),
         )
         right = {"dst": expected(fused.apply(*sums), _WHY)}
-        cases.append(Case(label=glu, launch=launch, expected=right))
+        parts = f"{glu if gated else 'no gate'}{', biases' if biased else ''}"
+        cases.append(Case(label=parts, launch=launch, expected=right))
     return tuple(cases)
 
 

@@ -25,6 +25,7 @@ from sparkbuild.qualify.probes.launching import (
     ints,
     longs,
     output,
+    powers,
     read,
     rough,
     short,
@@ -54,6 +55,10 @@ class Routing:
     normed: bool = False
     scale: float = 1.0
     clamp: float = 0.0
+    spread: float = 4.0
+    """How far logits go either way ..."""
+    middle: float = 0.0
+    """... from here."""
 
 
 def routed(
@@ -101,8 +106,10 @@ def _soft_max(x: Bounded) -> Bounded:
 def _routing(seed: int, *, entry: str, experts: int, hows: tuple[Routing, ...]) -> tuple[Case, ...]:
     rng, rows, cases = generator(seed, entry), 9, []
     for how in hows:
-        steps = np.linspace(-4, 4, experts) + rng.uniform(-1, 1, (rows, experts)) * 2 / experts
-        logits = rng.permuted(steps, axis=1).astype(np.float32)
+        steps = how.spread * (
+            np.linspace(-1, 1, experts) + rng.uniform(-1, 1, (rows, experts)) / 2 / experts
+        )
+        logits = (rng.permuted(steps, axis=1) + how.middle).astype(np.float32)
         bias = rng.permuted(np.linspace(-0.3, 0.3, experts)).astype(np.float32)
         weights, chosen = routed(logits, bias if how.biased else None, how)
         ids = np.full((rows, experts), untouched(np.int32), np.int32)
@@ -132,13 +139,17 @@ def _routing(seed: int, *, entry: str, experts: int, hows: tuple[Routing, ...]) 
 
 
 def _weighted(seed: int, *, entry: str) -> tuple[Case, ...]:
-    rng, tokens, used, columns = generator(seed, entry), 3, 5, 300
+    rng, tokens, used, columns = generator(seed, entry), 3, 13, 300
     cases = []
-    for label, make, scaled in (("exact products", short, False), ("scaled", rough, True)):
+    for label, make, scaling in (
+        ("exact products", short, None),
+        ("exact products, scaled", short, powers),
+        ("scaled", rough, rough),
+    ):
         experts, weights = make(rng, tokens, used, columns), make(rng, tokens, used)
-        scale = make(rng, tokens, used)
+        scale = scaling(rng, tokens, used) if scaling else None
         terms = exactly(experts)
-        terms = terms * scale[..., None] if scaled else terms
+        terms = terms if scale is None else terms * scale[..., None]
         found = (terms * weights[..., None]).map(lambda v: np.moveaxis(v, 1, -1)).summed()
         launch = Launch(
             entry=entry,
@@ -146,7 +157,7 @@ def _weighted(seed: int, *, entry: str) -> tuple[Case, ...]:
             block=(256, 1, 1),
             arguments=(
                 read("experts", experts),
-                read("scale", scale) if scaled else NULL,
+                NULL if scale is None else read("scale", scale),
                 read("weights", weights),
                 output("dst", tokens, columns),
                 *longs(columns),
@@ -183,8 +194,22 @@ def _sorted(seed: int, *, entry: str, down: bool) -> tuple[Case, ...]:
 
 _GLM = Routing("sigmoid", 8, biased=True, normed=True, scale=2.5, clamp=6.1e-5)
 _ROUTINGS = (
-    (288, (_GLM,)),
-    (32, (Routing("softmax", 4, normed=True), Routing("delayed", 6, scale=0.5))),
+    (
+        288,
+        (
+            _GLM,
+            Routing("softmax", 40, biased=True),
+            Routing("softplus", 3, biased=True, scale=1.5),
+            Routing("delayed", 6, biased=True, spread=400.0),
+        ),
+    ),
+    (
+        32,
+        (
+            Routing("softmax", 4, normed=True, middle=90.0),
+            Routing("delayed", 6, scale=0.5, spread=400.0),
+        ),
+    ),
     (8, (Routing("softplus", 2), Routing("sigmoid", 3, normed=True, clamp=9.0))),
 )
 

@@ -147,8 +147,8 @@ def _operand(name: str, data: NDArray[Any]) -> tuple[Argument, ...]:
     return (read(name, data), *_row_strides(data), *divisors)
 
 
-def _rms_scaled(seed: int) -> tuple[Case, ...]:
-    shape, scale = (1, 2, 3, 300), 0.3
+def _rms_scaled(seed: int, *, shape: Shape) -> tuple[Case, ...]:
+    scale = 0.3
     x = _padded("rms_norm_f32 scaled", shape, seed)
     entry = template_entry("rms_norm_f32", 256, False, False, True)
     more = (*_NO_OPERAND, *_NO_OPERAND, *floats(scale))
@@ -159,7 +159,7 @@ def _rms_scaled(seed: int) -> tuple[Case, ...]:
 def _rms_fused(seed: int, *, block: int, shape: Shape, plus: bool) -> tuple[Case, ...]:
     samples, channels, rows, columns = shape
     x, rng = _padded("rms_norm_f32", shape, seed), generator(seed, "rms_norm_f32 operands")
-    factor = short(rng, 1, 1, rows, columns // 4)
+    factor = short(rng, *((1, 1, rows) if plus else (samples, channels, 1)), columns // 4)
     summand = short(rng, samples, channels, 1, columns)
     second = _operand("add", summand) if plus else _NO_OPERAND
     entry = template_entry("rms_norm_f32", block, True, plus, False)
@@ -171,15 +171,18 @@ def _rms_fused(seed: int, *, block: int, shape: Shape, plus: bool) -> tuple[Case
 
 
 def _group(seed: int) -> tuple[Case, ...]:
-    x, size = short(generator(seed, "group_norm_f32"), 200, middle=0.25), 70
-    launch = Launch(
-        entry=template_entry("group_norm_f32", 32),
-        grid=(3, 1, 1),
-        block=(32, 1, 1),
-        arguments=(read("x", x), output("dst", 200), *ints(size, 200), *floats(_EPSILON)),
-    )
-    right = expected(group_norm(x, size), _WHY)
-    return (Case(label="groups of 70, the last of 60", launch=launch, expected={"dst": right}),)
+    cases = []
+    for count, size in ((200, 70), (900, 590)):
+        x = short(generator(seed, "group_norm_f32"), count, middle=0.25)
+        launch = Launch(
+            entry=template_entry("group_norm_f32", 32),
+            grid=(-(-count // size), 1, 1),
+            block=(32, 1, 1),
+            arguments=(read("x", x), output("dst", count), *ints(size, count), *floats(_EPSILON)),
+        )
+        right = {"dst": expected(group_norm(x, size), _WHY)}
+        cases.append(Case(label=f"groups of {size}", launch=launch, expected=right))
+    return tuple(cases)
 
 
 def _sums(seed: int, *, mean: bool) -> tuple[Case, ...]:
@@ -189,6 +192,7 @@ def _sums(seed: int, *, mean: bool) -> tuple[Case, ...]:
         "300 columns": (short(rng, 3, 300), 32),
         "1000 columns, block of 512": (short(rng, 2, 1000), 512),
         "4 columns": (short(rng, 5, 4), 32),
+        "900 columns": (short(rng, 1, 900), 32),
     }
     cases = []
     for label, (x, block) in inputs.items():
@@ -205,6 +209,17 @@ def _sums(seed: int, *, mean: bool) -> tuple[Case, ...]:
     return tuple(cases)
 
 
+def _each(
+    cases: Callable[..., tuple[Case, ...]], shapes: tuple[Shape, ...]
+) -> Callable[[int], tuple[Case, ...]]:
+    """The cases of several shapes; long rows go through what the compiler unrolled."""
+
+    def made(seed: int) -> tuple[Case, ...]:
+        return tuple(case for shape in shapes for case in cases(seed, shape=shape))
+
+    return made
+
+
 def _probe(name: str, entry: str, cases: Callable[[int], tuple[Case, ...]]) -> Probe:
     return Probe(
         name=name,
@@ -218,19 +233,21 @@ def _probe(name: str, entry: str, cases: Callable[[int], tuple[Case, ...]]) -> P
 
 def probes() -> tuple[Probe, ...]:
     """Of every norm kernel, at a block of one warp and of several."""
-    few, many = (2, 2, 2, 75), (1, 1, 2, 1100)
+    few: tuple[Shape, ...] = ((2, 2, 2, 75), (1, 1, 1, 1015))
+    many: tuple[Shape, ...] = ((1, 1, 2, 1100), (1, 1, 1, 9300))
     made = []
     for name, cases in (("norm_f32", _layer), ("l2_norm_f32", _length)):
-        for block, shape in ((32, few), (1024, many)):
-            entry, short = template_entry(name, block), f"{name} block of {block}"
-            made.append(_probe(short, entry, partial(cases, block=block, shape=shape)))
+        for block, shapes in ((32, few), (1024, many)):
+            entry, label = template_entry(name, block), f"{name} block of {block}"
+            made.append(_probe(label, entry, _each(partial(cases, block=block), shapes)))
     rms = partial(template_entry, "rms_norm_f32")
     sums = partial(template_entry, "reduce_rows_f32")
-    fused = partial(_rms_fused, block=256, shape=(2, 2, 3, 100), plus=True)
-    times = partial(_rms_fused, block=1024, shape=many, plus=False)
+    scaled = _each(_rms_scaled, ((1, 2, 3, 300), (1, 1, 1, 8800)))
+    fused = _each(partial(_rms_fused, block=256, plus=True), ((2, 2, 3, 100), (1, 1, 1, 8800)))
+    times = _each(partial(_rms_fused, block=1024, plus=False), ((2, 2, 1, 1100), (1, 1, 1, 9300)))
     return (
         *made,
-        _probe("rms_norm_f32 scaled", rms(256, False, False, True), _rms_scaled),
+        _probe("rms_norm_f32 scaled", rms(256, False, False, True), scaled),
         _probe("rms_norm_f32 times, plus", rms(256, True, True, False), fused),
         _probe("rms_norm_f32 times", rms(1024, True, False, False), times),
         _probe("group_norm_f32", template_entry("group_norm_f32", 32), _group),

@@ -16,25 +16,30 @@ from sparkbuild.qualify.probes.launching import fastdiv, generator, longs
 from sparkbuild.qualify.probes.model import Case, Expected, Probe
 from sparkbuild.qualify.probes.quantize_values import (
     NEAR,
-    SUM_NEAR,
-    Flags,
     Quants,
-    Words,
     nibbles,
     pack_bytes,
-    pack_halves,
     to_e2m1,
     to_e8m0,
-    to_half,
-    to_int8,
     to_nvfp4,
 )
+from sparkbuild.qualify.probes.quantize_words import Packed, mmq_words, q8_1_words, with_quants
 from sparkbuild.qualify.probes.tiles_config import has_fp4
 from sparkbuild.qualify.reference.source import SourceFacts
 from sparkbuild.qualify.simt.contract import Argument, Buffer, Launch
 
 SOURCE: Final = "ggml-cuda/quantize.cu"
 UNIT: Final = "quantize"
+
+_SHARED: Final = ("x", "ids", "vy", "ne00", "s01", "s02", "s03", "ne0", "ne1", "ne2",
+                  "n_expert_used")  # fmt: skip
+PARAMETERS: Final = {
+    "quantize_q8_1": ("x_ptr", "vy_ptr", "ne00", "s01", "s02", "s03", "ne0", "ne1", "ne2"),
+    "quantize_mmq_q8_1": _SHARED,
+    "quantize_mmq_mxfp4": _SHARED,
+    "quantize_mmq_nvfp4": (*_SHARED[:3], "scale", *_SHARED[3:]),
+}
+"""What the launches fill, by kernel."""
 
 _KEPT: Final = 448
 _PADDED: Final = 512
@@ -43,8 +48,6 @@ _STRIDE: Final = 480
 _OUTER: Final = 2
 _INNER: Final = 3
 """Matrices, of which a kernel works out both numbers from one; of rows that are scattered, one."""
-_FLOAT_STEPS: Final = 1.0 + NEAR * 2**23
-"""``NEAR`` in steps of f32."""
 _WHY: Final = (
     "whole numbers and codes are exact but where an approximate division leaves two possible; an "
     "f32 scale is within eight steps of the last place"
@@ -69,18 +72,26 @@ class Rows:
         return out
 
 
-_Packed = tuple[Words, Flags, NDArray[np.float64]]
-"""Words of 32 bits, whether each is judged, and its bound."""
-
-
 def unit_text() -> str:
     """The unit of quantisers."""
     units = resources.files("sparkbuild.qualify.probes").joinpath("units")
     return units.joinpath("quantize.cu").read_text()
 
 
+def unknown_kernels(facts: SourceFacts) -> tuple[str, ...]:
+    """Quantisers of the source that take other parameters than are known here, or are not there."""
+    return tuple(
+        kernel for kernel, names in PARAMETERS.items() if facts.parameters(SOURCE, kernel) != names
+    )
+
+
 def quantize_probes(facts: SourceFacts, arch: str) -> tuple[Probe, ...]:
-    """One probe for each quantiser, in each of its instances."""
+    """One probe for each quantiser that is known here, in each of its instances."""
+    unknown = unknown_kernels(facts)
+    return tuple(probe for probe in _probes(facts, arch) if probe.functions[0] not in unknown)
+
+
+def _probes(facts: SourceFacts, arch: str) -> tuple[Probe, ...]:
     found = [_probe("q8_1", template_entry("quantize_q8_1"), "quantize_q8_1", _q8_1_case)]
     layouts = facts.enums.get("mmq_q8_1_ds_layout", {})
     for name, value in layouts.items():
@@ -91,7 +102,7 @@ def quantize_probes(facts: SourceFacts, arch: str) -> tuple[Probe, ...]:
                 _probe(_named(f"mmq {layout}", scatter), entry, "quantize_mmq_q8_1",
                        _mmq_case(layout, scatter=scatter))
             )  # fmt: skip
-    if has_fp4(arch) and facts.text[SOURCE]:
+    if has_fp4(arch):
         for scatter in (False, True):
             entry = template_entry("quantize_mmq_mxfp4", scatter)
             found.append(
@@ -107,7 +118,7 @@ def quantize_probes(facts: SourceFacts, arch: str) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def _named(name: str, scatter: bool) -> str:  # noqa: FBT001  one word of a name
+def _named(name: str, scatter: bool) -> str:
     return f"{name} scattered" if scatter else name
 
 
@@ -125,7 +136,7 @@ def _probe(name: str, entry: str, function: str, make: _MakeCase) -> Probe:
         kind="quantize",
         functions=(function,),
         cases=cases,
-        types=(name.split()[0],) if name.startswith(("q8_1", "mxfp4", "nvfp4")) else (),
+        types=(name.split(maxsplit=1)[0],) if name.startswith(("q8_1", "mxfp4", "nvfp4")) else (),
     )
 
 
@@ -173,7 +184,7 @@ def _q8_1_case(entry: str, rng: np.random.Generator) -> Case:
     rows = _random_rows(rng, scatter=False)
     rows = Rows(rows.x, (0, 1, 2), scatter=False)
     layers, count, stride = rows.x.shape
-    words, sure = _q8_1_words(rows.padded)
+    words, sure = q8_1_words(rows.padded)
     dst = Buffer("dst", np.zeros_like(words), writable=True)
     arguments: list[Argument] = [
         Buffer("x", rows.x), dst,
@@ -181,53 +192,19 @@ def _q8_1_case(entry: str, rng: np.random.Generator) -> Case:
         np.uint32(count), fastdiv(_INNER),
     ]  # fmt: skip
     launch = Launch(entry, (_PADDED // 256, count, layers), (256, 1, 1), arguments)
-    return Case(f"{layers} x {count} rows", launch, {"dst": _expected((words, sure, _exact(words)))})
-
-
-def _q8_1_words(x: Reals) -> tuple[Words, Flags]:
-    """``block_q8_1``: scale and sum in f16, 32 quants."""
-    quants, scale = to_int8(x, 32)
-    head, head_sure = pack_halves(to_half(scale, scale * NEAR), _sums(x, 32))
-    body, body_sure = pack_bytes(quants.values, quants.sure)
-    shape = (*head.shape, 8)
-    return (
-        np.concatenate([head[..., None], body.reshape(shape)], -1),
-        np.concatenate([head_sure[..., None], body_sure.reshape(shape)], -1),
-    )
+    packed = (words, sure, np.zeros(words.shape))
+    return Case(f"{layers} x {count} rows", launch, {"dst": _expected(packed)})
 
 
 def _mmq_case(layout: str, *, scatter: bool) -> _MakeCase:
     def make(entry: str, rng: np.random.Generator) -> Case:
         rows = _random_rows(rng, scatter=scatter)
-        packed = _by_blocks(_mmq_words(rows.padded, layout))
+        packed = _by_blocks(mmq_words(rows.padded, layout))
         dst = Buffer("dst", np.zeros_like(packed[0]), writable=True)
         launch = _launch(entry, rows, (128, 1, 1), dst)
         return Case(f"{len(rows.source)} rows", launch, {"dst": _expected(packed)})
 
     return make
-
-
-def _mmq_words(x: Reals, layout: str) -> _Packed:
-    """``block_q8_1_mmq``: 16 bytes of scales and sums, 128 quants; (layers, rows, blocks, 36)."""
-    quants, scale = to_int8(x, 64 if layout == "D2S6" else 32)
-    shape = (*x.shape[:-1], -1)
-    if layout == "D4":
-        head = scale.astype(np.float32).view(np.uint32).reshape(*shape, 4)
-        sure, bound = np.ones_like(head, bool), np.where(head > 0, _FLOAT_STEPS, 0.0)
-    else:
-        d = to_half(scale, scale * NEAR)
-        if layout == "DS4":
-            low, high = d, _sums(x, 32)
-        else:
-            s = _sums(x, 16)
-            parts = [
-                np.concatenate([one.reshape(*shape, 2), two.reshape(*shape, 8)[..., :6]], -1)
-                for one, two in ((d.values, s.values), (d.sure, s.sure))
-            ]
-            low, high = (Quants(parts[0][..., at::2], parts[1][..., at::2]) for at in (0, 1))
-        head, sure = (part.reshape(*shape, 4) for part in pack_halves(low, high))
-        bound = np.zeros(head.shape)
-    return _with_quants(head, sure, bound, quants)
 
 
 def _mxfp4_case(*, scatter: bool) -> _MakeCase:
@@ -243,8 +220,8 @@ def _mxfp4_case(*, scatter: bool) -> _MakeCase:
         shape = (*x.shape[:-1], -1, 4)
         pair = scales.values.reshape(*shape, 2)
         head = (pair[..., 0] | pair[..., 1] << 8).astype(np.uint32)
-        head_sure = scales.sure.reshape(*shape, 2).all(-1)
-        packed = _by_blocks(_with_quants(head, head_sure, np.zeros(head.shape), quants))
+        head_sure = np.asarray(scales.sure.reshape(*shape, 2).all(-1))
+        packed = _by_blocks(with_quants(head, head_sure, np.zeros(head.shape), quants))
         dst = Buffer("dst", np.zeros_like(packed[0]), writable=True)
         launch = _launch(entry, rows, (32, 8, 1), dst)
         return Case(f"{len(rows.source)} rows", launch, {"dst": _expected(packed)})
@@ -262,7 +239,7 @@ def _nvfp4_case(*, scatter: bool) -> _MakeCase:
         quants = nibbles(found.codes, 16)
         shape = (layers, count, -1)
         packed = _by_blocks(
-            _with_quants(
+            with_quants(
                 head.reshape(*shape, 4), head_sure.reshape(*shape, 4),
                 np.zeros(head.size).reshape(*shape, 4),
                 Quants(quants.values.reshape(shape), quants.sure.reshape(shape)),
@@ -282,42 +259,23 @@ def _nvfp4_case(*, scatter: bool) -> _MakeCase:
 
 def _nvfp4_launch(plain: Launch, scale: Buffer, rows: Rows) -> Launch:
     """As the others, with the rows' scales behind the result, and layers in y."""
-    *front, rows_written, layers, used = plain.arguments
-    arguments = [
-        *front[:3], scale, *front[3:], np.int64(rows_written), np.int64(layers), used,
-    ]  # fmt: skip
+    front, used = plain.arguments[:-3], plain.arguments[-1]
+    numbers = longs(len(rows.source), 1 if rows.scatter else _INNER)
+    arguments = [*front[:3], scale, *front[3:], *numbers, used]
     grid = (plain.grid[0], 1 if rows.scatter else plain.grid[2], 1)
     return Launch(plain.entry, grid, plain.block, arguments)
 
 
-def _sums(x: Reals, group: int) -> Quants:
-    grouped = x.reshape(*x.shape[:-1], -1, group)
-    return to_half(grouped.sum(-1), SUM_NEAR * np.abs(grouped).sum(-1))
-
-
-def _with_quants(
-    head: Words, sure: Flags, bound: NDArray[np.float64], quants: Quants
-) -> _Packed:
-    """Blocks of 36 words: four of scales, and the quants' bytes."""
-    body, body_sure = pack_bytes(quants.values, quants.sure)
-    body, body_sure = (part.reshape(*head.shape[:-1], 32) for part in (body, body_sure))
+def _by_blocks(packed: Packed) -> Packed:
+    """(layers, rows, blocks, words) as it lies in memory: blocks of the same columns together."""
+    words, sure, bound = packed
     return (
-        np.concatenate([head, body], -1),
-        np.concatenate([sure, body_sure], -1),
-        np.concatenate([bound, np.zeros(body.shape)], -1),
+        np.ascontiguousarray(words.swapaxes(1, 2)),
+        np.ascontiguousarray(sure.swapaxes(1, 2)),
+        np.ascontiguousarray(bound.swapaxes(1, 2)),
     )
 
 
-def _by_blocks(packed: _Packed) -> _Packed:
-    """(layers, rows, blocks, words) as it lies in memory: blocks of the same columns together."""
-    words, sure, bound = (np.ascontiguousarray(part.swapaxes(1, 2)) for part in packed)
-    return words, sure, bound
-
-
-def _exact(words: Words) -> NDArray[np.float64]:
-    return np.zeros(words.shape)
-
-
-def _expected(packed: _Packed) -> Expected:
+def _expected(packed: Packed) -> Expected:
     words, sure, bound = packed
     return Expected(words, bound, _WHY, None if sure.all() else sure)

@@ -50,8 +50,9 @@ def to_int8(x: Reals, group: int) -> tuple[Quants, Reals]:
 
 def to_half(values: Reals, off: Reals) -> Quants:
     """f16 bits of values that a kernel has to within ``off``."""
-    ends = [(values + side * off).astype(np.float16).view(np.uint16) for side in (-1, 1)]
-    bits = values.astype(np.float16).view(np.uint16).astype(np.int64)
+    with np.errstate(over="ignore"):
+        ends = [(values + side * off).astype(np.float16).view(np.uint16) for side in (-1, 1)]
+        bits = values.astype(np.float16).view(np.uint16).astype(np.int64)
     return Quants(bits, ends[0] == ends[1])
 
 
@@ -100,7 +101,8 @@ def to_e8m0(largest: Reals) -> Quants:
 def pack_bytes(values: NDArray[np.int64], sure: Flags) -> tuple[Words, Flags]:
     """Four bytes of the last axis to a 32-bit word, the first lowest."""
     four = (values.reshape(*values.shape[:-1], -1, 4) & 255) << np.array([0, 8, 16, 24])
-    return four.sum(-1).astype(np.uint32), sure.reshape(*sure.shape[:-1], -1, 4).all(-1)
+    known = np.asarray(sure.reshape(*sure.shape[:-1], -1, 4).all(-1))
+    return four.sum(-1).astype(np.uint32), known
 
 
 def pack_halves(low: Quants, high: Quants) -> tuple[Words, Flags]:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from sparkbuild.qualify.probes import dequantize, matmul, quantize, tiles, tiles_more, vec_dot
+from sparkbuild.qualify.probes import (
+    dequantize,
+    matmul,
+    matmul_config,
+    quantize,
+    tiles,
+    tiles_more,
+    vec_dot,
+)
 from sparkbuild.qualify.probes.model import Probe
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts
+
+COSTS: Final[Mapping[str, float]] = {
+    vec_dot.UNIT: 1.2, tiles.PLAIN_UNIT: 5.3, "mmq_super": 5.2, "mmq_wide": 3.0,
+    matmul_config.UNIT: 2.4, quantize.UNIT: 1.6, dequantize.UNIT: 3.0,
+}  # fmt: skip
+"""Seconds of CPU that nvcc 13.0.88 takes for each unit of b11434, for 121a with its lines."""
 
 
 def quant_units(facts: SourceFacts, arch: str) -> Mapping[str, str]:
@@ -19,8 +34,8 @@ def quant_units(facts: SourceFacts, arch: str) -> Mapping[str, str]:
     lines = tiles.table_lines(facts, arch)
     lines.setdefault(tiles.PLAIN_UNIT, []).extend(tiles_more.table_lines(facts))
     units.update({unit: tiles.unit_text(some) for unit, some in lines.items() if some})
-    if matmul.instances(facts):
-        units[matmul.UNIT] = matmul.unit_text(facts)
+    if matmul_config.instances(facts):
+        units[matmul_config.UNIT] = matmul_config.unit_text(facts)
     if facts.text[quantize.SOURCE]:
         units[quantize.UNIT] = quantize.unit_text()
     if facts.text[dequantize.CONVERT] and facts.text[dequantize.ROWS]:
@@ -62,4 +77,5 @@ def not_covered(facts: SourceFacts, references: References, arch: str) -> tuple[
             lines.append(f"{kind.name}: no probe of {', '.join(missing)}")
         elif vec_dot.rule_of(facts, kind) is None:
             lines.append(f"{kind.name}: vec_dot by whole blocks alone")
+    lines += [f"{kernel}: not as it is known here" for kernel in quantize.unknown_kernels(facts)]
     return tuple(lines)

@@ -154,15 +154,14 @@ def _launch(kernel: Kernel, how: Rotation, x: NDArray[Any]) -> Launch:
         shape = (samples, 7, heads, columns)
     inner = ints(*(step // x.itemsize for step in reversed(x.strides[:-1])))
     outer = ints(columns, columns * heads, columns * heads * tokens)
-    offset = () if kernel.layout == "vision" else ints(how.offset)
+    offset: tuple[Argument, ...] = () if kernel.layout == "vision" else ints(how.offset)
     last: tuple[Argument, ...] = (struct.pack("<4i", *how.sections),)
     if kernel.layout in {"multi", "interleaved"}:
         last += (np.uint8(kernel.layout == "interleaved"), np.uint8(kernel.inplace))
     elif kernel.layout != "vision":
-        scatter = (
-            (read("rows", rows), *ints(columns * heads)) if kernel.scattered else (NULL, *ints(0))
-        )
-        last = (*scatter, np.uint8(kernel.inplace))
+        where: Argument = read("rows", rows) if kernel.scattered else NULL
+        stride = np.int32(columns * heads if kernel.scattered else 0)
+        last = (where, stride, np.uint8(kernel.inplace))
     return Launch(
         entry=kernel.entry,
         grid=(samples * tokens * heads, -(-columns // (2 * _BLOCK)), 1),
@@ -182,28 +181,34 @@ def _launch(kernel: Kernel, how: Rotation, x: NDArray[Any]) -> Launch:
 
 
 def _cases(seed: int, *, kernel: Kernel) -> tuple[Case, ...]:
+    """As the kernel's name says, and with YaRN."""
     rng = generator(seed, kernel.name)
     samples, tokens, heads, columns = kernel.shape
     padded = rough(rng, samples, tokens, heads + 1, columns + 2).astype(kernel.source)
     x = padded[:, :, :heads, :columns]
-    how = kernel.how(rng)
-    right = rotated(x, how, kernel.layout)
-    if kernel.inplace:
-        kept = np.ones(columns, bool)
-        kept[how.offset : how.offset + how.dims] = False
-        right = bounded.where(kept, np.float64(untouched(kernel.target)), right)
-    if kernel.scattered:
-        value = np.full((samples, 7, heads, columns), np.float64(untouched(kernel.target)))
-        error = np.zeros_like(value)
-        value[:, [5, 0, 3, 6]], error[:, [5, 0, 3, 6]] = right.value, right.error
-        right = Bounded(value, error)
-    return (
-        Case(
-            label=f"{how.dims} of {columns} columns, positions to {how.positions.max()}",
-            launch=_launch(kernel, how, x),
-            expected={"dst": expected(right, _WHY, kernel.target)},
-        ),
-    )
+    plain, cases = kernel.how(rng), []
+    extended = replace(plain, freq_scale=0.25, extrapolation=0.75, magnitude=1.1)
+    corrections = (4.0, 4.0) if kernel.source == np.float16 else (2.0, 6.5)
+    for how in (plain, replace(extended, corrections=corrections)):
+        right = rotated(x, how, kernel.layout)
+        if kernel.inplace:
+            kept = np.ones(columns, bool)
+            kept[how.offset : how.offset + how.dims] = False
+            right = bounded.where(kept, np.float64(untouched(kernel.target)), right)
+        if kernel.scattered:
+            value = np.full((samples, 7, heads, columns), np.float64(untouched(kernel.target)))
+            error = np.zeros_like(value)
+            value[:, [5, 0, 3, 6]], error[:, [5, 0, 3, 6]] = right.value, right.error
+            right = Bounded(value, error)
+        cases.append(
+            Case(
+                label=f"{how.dims} of {columns} columns, positions to {how.positions.max()}, "
+                f"extrapolation {how.extrapolation}",
+                launch=_launch(kernel, how, x),
+                expected={"dst": expected(right, _WHY, kernel.target)},
+            )
+        )
+    return tuple(cases)
 
 
 def _near(rng: np.random.Generator) -> Rotation:
@@ -215,17 +220,8 @@ def _far(rng: np.random.Generator) -> Rotation:
     return Rotation(np.array([[0, 300, 77, 131]], np.int32), dims=32, factors=factors)
 
 
-def _extended(rng: np.random.Generator) -> Rotation:
-    positions = np.array([[1, 200, 31, 1000]], np.int32)
-    return replace(
-        Rotation(positions, dims=40, freq_scale=0.25, extrapolation=1.0, magnitude=1.1),
-        corrections=(3.0, 11.5),
-        base=float(rng.integers(5, 9) * 1000),
-    )
-
-
 def _very_far(rng: np.random.Generator) -> Rotation:
-    positions = (rng.integers(1, 8, (1, 4)) * 131072).astype(np.int32)
+    positions = (rng.integers(1, 8, (1, 4)) * [[131072, 1, 131072, 1]]).astype(np.int32)
     return Rotation(positions, dims=40, base=5e6, forward=False)
 
 
@@ -257,12 +253,13 @@ KERNELS = (
         scattered=True,
     ),
     Kernel(
-        "rope_neox to f16, YaRN",
+        "rope_neox to f16, in place",
         "rope_neox",
         "neox",
         (True, False, FLOAT, HALF),
-        _extended,
+        _near,
         target=np.float16,
+        inplace=True,
     ),
     Kernel("rope_neox", "rope_neox", "neox", (True, True, FLOAT, FLOAT), _far, scattered=True),
     Kernel(

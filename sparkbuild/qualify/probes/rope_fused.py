@@ -37,8 +37,8 @@ _ROWS = (4, 1)
 def _launch(
     entry: str, x: NDArray[Any], factor: NDArray[Any], how: Rotation, *, scattered: bool
 ) -> Launch:
-    samples, tokens, heads, columns = _SHAPE
-    shape = (1, 5, heads, columns) if scattered else _SHAPE
+    samples, tokens, heads, columns = x.shape
+    shape = (1, 5, heads, columns) if scattered else x.shape
     stride = columns * heads if scattered else 0
     return Launch(
         entry=entry,
@@ -65,23 +65,26 @@ def _launch(
 
 
 def _cases(seed: int, *, entry: str, scattered: bool) -> tuple[Case, ...]:
-    rng = generator(seed, entry)
-    samples, tokens, heads, columns = _SHAPE
-    x = rough(rng, samples, tokens, heads + 1, columns)[:, :, :heads]
-    factor = rough(rng, columns)
-    factors = rng.uniform(1.0, 3.0, 20).astype(np.float32) if scattered else None
-    how = Rotation(np.array([[3, 47]], np.int32), dims=40, factors=factors)
-    given = x[:1] if scattered else x
-    right = rotated(rms_norm(given, 256) * factor, how, "neox" if scattered else "norm")
-    dtype: type[Any] = np.float16 if scattered else np.float32
-    if scattered:
-        value = np.full((1, 5, heads, columns), np.float64(untouched(np.float16)))
-        error = np.zeros_like(value)
-        value[:, _ROWS], error[:, _ROWS] = right.value, right.error
-        right = Bounded(value, error)
-    launch = _launch(entry, x, factor, how, scattered=scattered)
-    found = {"dst": expected(right, _WHY, dtype)}
-    return (Case(label=f"{how.dims} of {columns} columns", launch=launch, expected=found),)
+    """Rows of half a block, and rows that go through what the compiler unrolled."""
+    rng, cases = generator(seed, entry), []
+    for shape, dims in ((_SHAPE, 40), ((1, 2, 1, 2200), 2100)):
+        samples, tokens, heads, columns = shape
+        x = rough(rng, samples, tokens, heads + 1, columns)[:, :, :heads]
+        factor = rough(rng, columns)
+        factors = rng.uniform(1.0, 3.0, dims // 2).astype(np.float32) if scattered else None
+        how = Rotation(np.array([[3, 47]], np.int32), dims=dims, factors=factors)
+        given = x[:1] if scattered else x
+        right = rotated(rms_norm(given, 256) * factor, how, "neox" if scattered else "norm")
+        dtype: type[Any] = np.float16 if scattered else np.float32
+        if scattered:
+            value = np.full((1, 5, heads, columns), np.float64(untouched(np.float16)))
+            error = np.zeros_like(value)
+            value[:, _ROWS], error[:, _ROWS] = right.value, right.error
+            right = Bounded(value, error)
+        launch = _launch(entry, x, factor, how, scattered=scattered)
+        found = {"dst": expected(right, _WHY, dtype)}
+        cases.append(Case(label=f"{dims} of {columns} columns", launch=launch, expected=found))
+    return tuple(cases)
 
 
 def probes() -> tuple[Probe, ...]:

@@ -9,13 +9,20 @@ from typing import Final
 import numpy as np
 
 from sparkbuild.qualify.probes.bounded import Bounded, expected
-from sparkbuild.qualify.probes.entries import Enum, template_entry
+from sparkbuild.qualify.probes.entries import Argument, Enum, template_entry
 from sparkbuild.qualify.probes.inputs import Blocks, random_blocks, random_halves
 from sparkbuild.qualify.probes.launching import generator
 from sparkbuild.qualify.probes.model import Case, Probe
-from sparkbuild.qualify.probes.tiles_config import MMQ, TileConfig, has_fp4, tile_config
+from sparkbuild.qualify.probes.tiles_config import (
+    MMQ,
+    TileConfig,
+    always_fp4,
+    has_fp4,
+    tile_config,
+)
 from sparkbuild.qualify.probes.tiles_fp4 import fp4_case
 from sparkbuild.qualify.probes.tiles_launch import Shape, tile_launch
+from sparkbuild.qualify.probes.tiles_split import split_case, split_depth
 from sparkbuild.qualify.probes.tiles_sums import Columns, combine_tile, make_tile
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts, TensorType
@@ -39,9 +46,11 @@ def configs(facts: SourceFacts, arch: str) -> tuple[TileConfig, ...]:
     """The instances that are probed, in the order of their types' numbers."""
     found = []
     for kind in facts.types.values():
-        found.append(tile_config(facts, kind, NARROW))
         if has_fp4(arch):
             found.append(tile_config(facts, kind, NARROW, fp4=True))
+            if always_fp4(facts, kind):
+                continue
+        found.append(tile_config(facts, kind, NARROW))
         if kind.name in _WIDE_TYPES:
             found.append(tile_config(facts, kind, WIDE))
     return tuple(config for config in found if config is not None)
@@ -76,14 +85,14 @@ def has_tiles(facts: SourceFacts, kind: TensorType) -> bool:
 
 def tile_entry(facts: SourceFacts, config: TileConfig, kernel: str = "mul_mat_q") -> str:
     """The pattern of an instance's name."""
-    precision = "GGML_PREC_Q4" if config.fp4 else "GGML_PREC_Q8"
-    return template_entry(
-        kernel,
+    arguments: list[Argument] = [
         Enum("ggml_type", config.kind.number),
         config.columns,
         config.fallback,
-        Enum("ggml_prec", facts.enums["ggml_prec"][precision]),
-    )
+    ]
+    if config.chosen:
+        arguments.append(Enum("ggml_prec", facts.enums["ggml_prec"][config.precision]))
+    return template_entry(kernel, *arguments)
 
 
 def tile_probes(facts: SourceFacts, references: References, arch: str) -> tuple[Probe, ...]:
@@ -100,9 +109,7 @@ def tile_functions(config: TileConfig) -> tuple[str, ...]:
     return ("mul_mat_q", "mul_mat_q_process_tile", config.load, config.dot, config.write)
 
 
-def random_columns(
-    config: TileConfig, depth: int, count: int, rng: np.random.Generator
-) -> Columns:
+def random_columns(config: TileConfig, depth: int, count: int, rng: np.random.Generator) -> Columns:
     """``count`` columns of q8_1; the first half have powers of two for scales, small numbers."""
     plain = count // 2
     q = rng.integers(-128, 128, (depth, count))
@@ -154,16 +161,43 @@ def _probe(facts: SourceFacts, references: References, config: TileConfig) -> Pr
     )
 
 
-def _case(
-    entry: str, config: TileConfig, references: References, rng: np.random.Generator
-) -> Case:
-    depth = 2 * config.depth  # so that the loop over the inner dimension goes round
+def _case(entry: str, config: TileConfig, references: References, rng: np.random.Generator) -> Case:
+    wide = config.columns == WIDE
+    depth = 2 * config.depth if wide else split_depth(config)
+    blocks, columns = random_product(config, config.rows, config.columns, depth, rng)
+    y = columns.data(config.layout)
+
+    def values(start: int, end: int) -> Bounded:
+        part = cut_product(blocks, columns, config.rows, start, end)
+        return tile_values(config, references, *part, config.rows)
+
+    if not wide:
+        return split_case(entry, config, blocks.data, y, values, why=WHY)
     shape = Shape(config.rows, config.columns, depth)
-    count = config.rows * depth // config.kind.elements
+    launch = tile_launch(entry, config, shape, blocks.data, y)
+    label = f"{shape.rows} x {shape.columns} x {depth}"
+    return Case(label, launch, {"dst": expected(values(0, depth), WHY)})
+
+
+def random_product(
+    config: TileConfig, rows: int, columns: int, depth: int, rng: np.random.Generator
+) -> tuple[Blocks, Columns]:
+    """Both sides of a product, x without the ends of f16: some loaders multiply in it."""
+    count = rows * depth // config.kind.elements
     blocks = random_blocks(config.kind, count, rng, wild=False)
-    columns = random_columns(config, depth, config.columns, rng)
-    launch = tile_launch(entry, config, shape, blocks.data, columns.data(config.layout))
-    found = tile_values(config, references, blocks, columns, config.rows)
-    return Case(
-        f"{shape.rows} x {shape.columns} x {depth}", launch, {"dst": expected(found, WHY)}
+    return blocks, random_columns(config, depth, columns, rng)
+
+
+def cut_product(
+    blocks: Blocks, columns: Columns, rows: int, start: int, end: int
+) -> tuple[Blocks, Columns]:
+    """Both sides from one element of the inner dimension to another."""
+    size, per = blocks.kind.size, blocks.kind.elements
+    by_row = blocks.data.reshape(rows, -1, size)[:, start // per : end // per]
+    sums = len(columns.q) // len(columns.s)
+    cut = Columns(
+        columns.q[start:end],
+        columns.d[start // 32 : end // 32],
+        columns.s[start // sums : end // sums],
     )
+    return Blocks(blocks.kind, np.ascontiguousarray(by_row).reshape(-1, size)), cut

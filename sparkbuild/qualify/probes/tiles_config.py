@@ -16,6 +16,17 @@ BLACKWELL_FIRST: Final = 120
 BLACKWELL_LAST: Final = 129
 """Compute capabilities for which common.cuh defines BLACKWELL_MMA_AVAILABLE (1200 up to Rubin)."""
 
+_FOUR_BITS: Final = "fp4_fp4"
+"""In the name of the dot product of two four-bit sides."""
+
+PARAMETERS: Final = (
+    "x", "y", "ids_dst", "expert_bounds", "dst", "tmp_fixup", "y_scale", "blocks_per_ne00",
+    "nrows_x", "ncols_dst", "stride_row_x", "ncols_y", "stride_col_dst", "channel_ratio",
+    "nchannels_y", "stride_channel_x", "stride_channel_y", "stride_channel_dst", "sample_ratio",
+    "nsamples_y", "stride_sample_x", "stride_sample_y", "stride_sample_dst", "ntx",
+)  # fmt: skip
+"""What the launches fill, in this order."""
+
 _PADDING_BLOCKS: Final = 128
 """mmq.cu allocates this many blocks of y more than there are: the widest tile's columns."""
 
@@ -42,6 +53,8 @@ class TileConfig:
     write: str
     layout: str
     """``D4``, ``DS4`` or ``D2S6``: what a block of y carries besides its quants."""
+    chosen: bool = True
+    """Whether the template says by itself that both sides stay four bits wide."""
 
     @property
     def shared(self) -> int:
@@ -57,9 +70,14 @@ class TileConfig:
     @property
     def instance(self) -> str:
         """The template's arguments in C."""
-        precision = "GGML_PREC_Q4" if self.fp4 else "GGML_PREC_Q8"
         fallback = "true" if self.fallback else "false"
-        return f"{self.kind.enumerator}, {self.columns}, {fallback}, {precision}"
+        words = [self.kind.enumerator, str(self.columns), fallback]
+        return ", ".join([*words, self.precision] if self.chosen else words)
+
+    @property
+    def precision(self) -> str:
+        """The template's word for the width of y, where it has one."""
+        return "GGML_PREC_Q4" if self.fp4 else "GGML_PREC_Q8"
 
 
 def tile_config(
@@ -73,7 +91,8 @@ def tile_config(
         rf"\s*\w+,\s*{flag}\)",
         facts.text[_BLACKWELL if fp4 else _AMPERE],
     )
-    if functions is None or line is None or not _has_precision(facts):
+    template = _template(facts)
+    if functions is None or line is None or template is None:
         return None
     threads, rows, layout, depth = line.groups()
     stride = re.search(
@@ -95,6 +114,7 @@ def tile_config(
         dot=functions[1],
         write=functions[2],
         layout=sums,
+        chosen="prec_src1" in template,
     )
 
 
@@ -104,16 +124,25 @@ def has_fp4(arch: str) -> bool:
     return BLACKWELL_FIRST <= number <= BLACKWELL_LAST
 
 
+def always_fp4(facts: SourceFacts, kind: TensorType) -> bool:
+    """Whether a type's both sides are four bits wide wherever the target can: nothing to choose."""
+    template = _template(facts)
+    return (
+        template is not None
+        and "prec_src1" not in template
+        and _functions(facts, kind, fp4=True) is not None
+    )
+
+
 def _functions(facts: SourceFacts, kind: TensorType, *, fp4: bool) -> tuple[str, str, str] | None:
     """Loader, dot product and write-back of the tensor-core path (its VDR is -1)."""
-    body = facts.body(MMQ, "ggml_cuda_mmq_get_util_funcs")
-    condition = r"if \(prec_src1 == GGML_PREC_Q4\) \{\s*" if fp4 else ""
-    found = re.search(
-        rf"case {kind.enumerator}:\s*{condition}return ggml_cuda_mmq_util_funcs\(\s*-1,"
-        r"\s*(\w+)<[^;]*?>,\s*(\w+)<[^;]*?>,\s*(\w+)<",
-        body,
+    found = re.finditer(
+        rf"case {kind.enumerator}:\s*(?:if \([^)]*\) \{{\s*)?return ggml_cuda_mmq_util_funcs\("
+        r"\s*-1,\s*(\w+)<[^;]*?>,\s*(\w+)<[^;]*?>,\s*(\w+)<",
+        facts.body(MMQ, "ggml_cuda_mmq_get_util_funcs"),
     )
-    return (found[1], found[2], found[3]) if found else None
+    named = ((match[1], match[2], match[3]) for match in found)
+    return next((three for three in named if (_FOUR_BITS in three[1]) == fp4), None)
 
 
 def _partner_layout(facts: SourceFacts, kind: TensorType) -> str | None:
@@ -125,12 +154,14 @@ def _partner_layout(facts: SourceFacts, kind: TensorType) -> str | None:
     return found[1] if found else None
 
 
-def _has_precision(facts: SourceFacts) -> bool:
-    """Whether ``mul_mat_q`` has the four template parameters that this was written for."""
-    return bool(
-        re.search(
-            r"template <ggml_type type, int J, bool fallback, ggml_prec prec_src1[^>]*>"
-            r"[^{]*?static __global__ void mul_mat_q\(",
-            facts.text[MMQ],
-        )
+def _template(facts: SourceFacts) -> str | None:
+    """The template parameters of ``mul_mat_q``; None where it is not the kernel that is known."""
+    found = re.search(
+        r"template <ggml_type type, int J, bool fallback([^>]*)>"
+        r"[^{]*?static __global__ void mul_mat_q\(",
+        facts.text[MMQ],
     )
+    if found is None or facts.parameters(MMQ, "mul_mat_q") != PARAMETERS:
+        return None
+    known = ("", ", ggml_prec prec_src1 = GGML_PREC_Q8")
+    return found[1] if found[1] in known else None

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkbuild.qualify.probes.bounded import UNIT, Bounded, exactly, expected
+from sparkbuild.qualify.probes.bounded import UNIT, Bounded, exactly
 from sparkbuild.qualify.probes.inputs import Blocks, Reals, random_blocks
 from sparkbuild.qualify.probes.model import Case
 from sparkbuild.qualify.probes.tiles_config import TileConfig
-from sparkbuild.qualify.probes.tiles_launch import Shape, tile_launch
+from sparkbuild.qualify.probes.tiles_split import split_case, split_depth
 from sparkbuild.qualify.reference.references import References
 
 _PER_STEP: Final = 64
@@ -26,23 +26,26 @@ _WHY: Final = (
 def fp4_case(
     entry: str, config: TileConfig, references: References, rng: np.random.Generator
 ) -> Case:
-    """One tile, twice through the inner loop; half of the columns and rows have near scales."""
-    depth = 2 * config.depth
+    """One tile; half of the columns and rows have scales that are near each other."""
+    depth = split_depth(config)
     per_row = depth // config.kind.elements
     x = random_blocks(config.kind, config.rows * per_row, rng)
     y = random_blocks(config.kind, config.columns * per_row, rng)
-    left = references.values(config.kind.name, x.data).reshape(config.rows, depth)
-    right = references.values(config.kind.name, y.data).reshape(config.columns, depth)
-    found = fp4_sum(right[:, None, :] * left[None, :, :])
+    left = references.values(config.kind.name, x.data).reshape(1, config.rows, depth)
+    right = references.values(config.kind.name, y.data).reshape(config.columns, 1, depth)
     y_scale = None
     if config.kind.name == "nvfp4":
         y_scale = np.exp2(rng.integers(-4, 5, config.columns)).astype(np.float32)
         y_scale[config.columns // 2 :] *= np.float32(1.1)
-        found = found * exactly(y_scale.astype(np.float64))[:, None]
-    shape = Shape(config.rows, config.columns, depth)
-    launch = tile_launch(entry, config, shape, x.data, fp4_columns(y, config.columns), y_scale)
-    label = f"{shape.rows} x {shape.columns} x {depth}"
-    return Case(label, launch, {"dst": expected(found, _WHY)})
+
+    def values(start: int, end: int) -> Bounded:
+        found = fp4_sum(right[..., start:end] * left[..., start:end])
+        if y_scale is None:
+            return found
+        return found * exactly(y_scale.astype(np.float64)[:, None])
+
+    columns = fp4_columns(y, config.columns)
+    return split_case(entry, config, x.data, columns, values, why=_WHY, y_scale=y_scale)
 
 
 def fp4_columns(blocks: Blocks, columns: int) -> NDArray[np.uint8]:

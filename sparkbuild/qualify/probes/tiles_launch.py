@@ -73,7 +73,8 @@ def tile_launch(
         one, one, *_ints(0, 0, 0),
         fastdiv(-(-shape.columns // config.columns)),
     ]  # fmt: skip
-    return Launch(entry, (blocks, 1, 1), (WARP, config.threads // WARP, 1), arguments, config.shared)
+    block = (WARP, config.threads // WARP, 1)
+    return Launch(entry, (blocks, 1, 1), block, arguments, config.shared)
 
 
 def fixup_launch(

@@ -1,4 +1,4 @@
-"""The rest of ``mul_mat_q``, on one simple type: many tiles, experts, rows short, sums in parts."""
+"""The rest of ``mul_mat_q``, on one simple type: many tiles, experts, rows short, parts added."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from typing import Final
 
 import numpy as np
 
-from sparkbuild.qualify.probes.bounded import Bounded, exactly, expected
-from sparkbuild.qualify.probes.inputs import Blocks, random_blocks
+from sparkbuild.qualify.probes.bounded import exactly, expected
 from sparkbuild.qualify.probes.launching import generator
 from sparkbuild.qualify.probes.model import Case, Expected, Probe
 from sparkbuild.qualify.probes.tiles import (
     NARROW,
     PLAIN_UNIT,
     WHY,
-    random_columns,
+    random_product,
     tile_entry,
     tile_functions,
     tile_values,
 )
-from sparkbuild.qualify.probes.tiles_config import TileConfig, tile_config
+from sparkbuild.qualify.probes.tiles_config import MMQ, TileConfig, tile_config
 from sparkbuild.qualify.probes.tiles_launch import Shape, fixup_launch, tile_launch
-from sparkbuild.qualify.probes.tiles_sums import Columns
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts
 
@@ -33,6 +31,12 @@ _SHORT: Final = 101
 _PARTS: Final = 3
 """CUDA blocks that share one tile's inner dimension."""
 _FIXUP: Final = "mul_mat_q_stream_k_fixup"
+_FIXUP_PARAMETERS: Final = (
+    "ids_dst", "expert_bounds", "dst", "tmp_last_tile", "blocks_per_ne00", "nrows_x", "ncols_dst",
+    "stride_col_dst", "nchannels_y", "stride_channel_dst", "nsamples_y", "stride_sample_dst",
+    "ntx",
+)  # fmt: skip
+"""What the launch fills, in this order."""
 
 
 def table_lines(facts: SourceFacts) -> tuple[str, ...]:
@@ -58,9 +62,6 @@ def more_probes(facts: SourceFacts, references: References) -> tuple[Probe, ...]
     def experts(seed: int) -> tuple[Case, ...]:
         return (_experts(entry, full, references, seed),)
 
-    def parts(seed: int) -> tuple[Case, ...]:
-        return (_parts(entry, full, references, seed),)
-
     def rows(seed: int) -> tuple[Case, ...]:
         return (_rows(tile_entry(facts, short), short, references, seed),)
 
@@ -76,7 +77,6 @@ def more_probes(facts: SourceFacts, references: References) -> tuple[Probe, ...]
         for name, where, named, cases in (
             ("tiles", entry, functions, tiles),
             ("experts", entry, functions, experts),
-            ("in parts", entry, functions, parts),
             ("short", tile_entry(facts, short), functions, rows),
             ("parts added", fixup, (_FIXUP,), added),
         )
@@ -87,23 +87,17 @@ def _configs(facts: SourceFacts) -> tuple[TileConfig, TileConfig] | None:
     kind = facts.types.get(TYPE)
     if kind is None:
         return None
+    if facts.parameters(MMQ, _FIXUP) != _FIXUP_PARAMETERS:
+        return None
     full, short = tile_config(facts, kind, NARROW), tile_config(facts, kind, NARROW, fallback=True)
     return None if full is None or short is None else (full, short)
-
-
-def _random(
-    config: TileConfig, rows: int, columns: int, depth: int, rng: np.random.Generator
-) -> tuple[Blocks, Columns]:
-    count = rows * depth // config.kind.elements
-    blocks = random_blocks(config.kind, count, rng, wild=False)
-    return blocks, random_columns(config, depth, columns, rng)
 
 
 def _tiles(entry: str, config: TileConfig, references: References, seed: int) -> Case:
     """Two tiles each way; one block takes on two of them, one after the other."""
     rng = generator(seed, "tiles")
     shape = Shape(2 * config.rows, 2 * config.columns, config.depth)
-    blocks, columns = _random(config, shape.rows, shape.columns, shape.depth, rng)
+    blocks, columns = random_product(config, shape.rows, shape.columns, shape.depth, rng)
     launch = tile_launch(entry, config, shape, blocks.data, columns.data(config.layout))
     found = tile_values(config, references, blocks, columns, shape.rows)
     return Case(f"{shape.rows} x {shape.columns}", launch, {"dst": expected(found, WHY)})
@@ -115,7 +109,7 @@ def _experts(entry: str, config: TileConfig, references: References, seed: int) 
     bounds, count = (0, 3, 8), 2
     ids = tuple(int(column) for column in rng.permutation(bounds[-1]))
     shape = Shape(config.rows, bounds[-1], config.depth, bounds=bounds, ids=ids)
-    blocks, columns = _random(config, count * shape.rows, shape.columns, shape.depth, rng)
+    blocks, columns = random_product(config, count * shape.rows, shape.columns, shape.depth, rng)
     launch = tile_launch(entry, config, shape, blocks.data, columns.data(config.layout))
     every = tile_values(config, references, blocks, columns, count * shape.rows)
     expert = np.repeat(np.arange(count), np.diff(bounds))
@@ -125,47 +119,11 @@ def _experts(entry: str, config: TileConfig, references: References, seed: int) 
     return Case(f"{count} experts", launch, {"dst": expected(found, WHY)})
 
 
-def _parts(entry: str, config: TileConfig, references: References, seed: int) -> Case:
-    """One tile by three blocks: the last writes its part, the others leave theirs in ``fixup``."""
-    rng = generator(seed, "parts")
-    shape = Shape(config.rows, config.columns, _PARTS * config.depth, blocks=_PARTS)
-    blocks, columns = _random(config, shape.rows, shape.columns, shape.depth, rng)
-    launch = tile_launch(entry, config, shape, blocks.data, columns.data(config.layout))
-    per_part = config.depth // config.kind.elements
-    by_part = blocks.data.reshape(shape.rows, _PARTS, per_part, -1)
-    found = [
-        tile_values(
-            config,
-            references,
-            Blocks(config.kind, by_part[:, part].reshape(-1, config.kind.size)),
-            _slice(columns, part, config.depth),
-            shape.rows,
-        )
-        for part in range(_PARTS)
-    ]
-    left = Bounded(
-        np.stack([part.value for part in found]), np.stack([part.error for part in found])
-    )
-    defined = np.ones(left.value.shape, bool)
-    defined[-1] = False
-    right = {
-        "dst": expected(found[-1], WHY),
-        "fixup": expected(left, WHY, defined=defined),
-    }
-    return Case(f"{_PARTS} parts", launch, right)
-
-
-def _slice(columns: Columns, part: int, depth: int) -> Columns:
-    start, end = part * depth, (part + 1) * depth
-    groups = slice(start // 32, end // 32)
-    return Columns(columns.q[start:end], columns.d[groups], columns.s[groups])
-
-
 def _rows(entry: str, config: TileConfig, references: References, seed: int) -> Case:
     """Fewer rows than a tile has: the loader reads the last one again, and nothing behind it."""
     rng = generator(seed, "rows")
     shape = Shape(_SHORT, config.columns - 2, config.depth)
-    blocks, columns = _random(config, _SHORT, shape.columns, shape.depth, rng)
+    blocks, columns = random_product(config, _SHORT, shape.columns, shape.depth, rng)
     launch = tile_launch(entry, config, shape, blocks.data, columns.data(config.layout))
     found = tile_values(config, references, blocks, columns, _SHORT)
     return Case(f"{_SHORT} x {shape.columns}", launch, {"dst": expected(found, WHY)})

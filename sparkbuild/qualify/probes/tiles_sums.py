@@ -75,12 +75,12 @@ class Tile:
 
     @property
     def y(self) -> Reals:
-        """y's scale for each 32, (elements / 32, columns, 1)."""
+        """The scale of y for each 32, (elements / 32, columns, 1)."""
         return self.columns.d[:, :, None]
 
     @property
     def s(self) -> Reals:
-        """y's sums, (groups of 32 or 16, columns, 1)."""
+        """The sums of y, (groups of 32 or 16, columns, 1)."""
         return self.columns.s[:, :, None]
 
 
@@ -161,16 +161,14 @@ def _double(tile: Tile) -> Bounded:
 def _sixes(tile: Tile) -> Bounded:
     """Q6_K: whole numbers with their scales, times y's, over 128 elements; then x's scale."""
     terms = exactly(_pairs(tile.quants)) * tile.y
-    found = None
+    found = exactly(np.zeros(terms.value.shape[1:]))
     for start in range(0, len(terms.value), 4):
-        part = _chain(terms[start : start + 4]) * tile.scale[2 * start]
-        found = part if found is None else found + part
-    assert found is not None  # noqa: S101  a tile has at least one row of 128
+        found = found + _chain(terms[start : start + 4]) * tile.scale[2 * start]
     return found
 
 
 def _with_minima(tile: Tile) -> Bounded:
-    """x's and y's scales, times the whole number; and x's minimum times y's sum."""
+    """Scales of x and y, times the whole number; and x's minimum times y's sum."""
     scale, whole, minimum = _scale_and_minimum(tile)
     terms = exactly(scale).once(tile.y) * whole
     added = exactly(minimum) * tile.s

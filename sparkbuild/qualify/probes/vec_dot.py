@@ -11,13 +11,14 @@ import numpy as np
 from sparkbuild.qualify.probes.bounded import Bounded, exactly, expected
 from sparkbuild.qualify.probes.inputs import (
     Blocks,
+    Partner,
     bounded_blocks,
     random_blocks,
-    random_halves,
+    random_partner,
 )
 from sparkbuild.qualify.probes.launching import generator
 from sparkbuild.qualify.probes.model import Case, Probe
-from sparkbuild.qualify.probes.vec_dot_sums import HEADER, RULES, Partner, Rule, make_sums
+from sparkbuild.qualify.probes.vec_dot_sums import HEADER, RULES, Rule, make_sums
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts, TensorType
 from sparkbuild.qualify.simt.contract import Buffer, Launch
@@ -61,25 +62,8 @@ def unit_text(facts: SourceFacts) -> str:
 def vec_dot_probes(facts: SourceFacts, references: References) -> tuple[Probe, ...]:
     """One probe for each type that can be judged."""
     return tuple(
-        _probe(facts, references, kind)
-        for kind in types_of(facts)
-        if references.can(kind.name)
+        _probe(facts, references, kind) for kind in types_of(facts) if references.can(kind.name)
     )
-
-
-def random_partner(kind: TensorType, count: int, rng: np.random.Generator) -> Partner:
-    """q8_1 against ``count`` blocks; for the first half, powers of two and small numbers.
-
-    The sum that a block carries has nothing to do with its quants: a kernel that uses the wrong one
-    is seen.
-    """
-    plain = count // 2
-    q = rng.integers(-128, 128, (count, kind.elements))
-    q[:plain] = rng.integers(-7, 8, q[:plain].shape)
-    d, s = (
-        np.stack([random_halves(count, rng) for _ in range(kind.elements // 32)], 1) for _ in "ds"
-    )
-    return Partner(d.astype(np.float64), s.astype(np.float64), q.astype(np.float64))
 
 
 def rule_of(facts: SourceFacts, kind: TensorType) -> Rule | None:
@@ -146,7 +130,7 @@ def _whole_case(
     partner = Partner(d, d * q.reshape(count, -1, 32).sum(-1), q)
     values = references.values(kind.name, blocks.data)
     y = np.repeat(d, 32, 1) * q
-    found = exactly(values * y).total(-1, _WHOLE_ROUNDINGS)
+    found = exactly(values * y).total(_WHOLE_ROUNDINGS)
     cut = _WHOLE_CUT * np.abs(values).max(-1) * np.abs(y).max(-1)
     return _case(entry, f"{count} blocks", blocks, partner, Bounded(found.value, found.error + cut))
 

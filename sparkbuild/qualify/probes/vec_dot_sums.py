@@ -15,31 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkbuild.qualify.probes.bounded import Bounded, exactly
-from sparkbuild.qualify.probes.inputs import Blocks, Reals
+from sparkbuild.qualify.probes.inputs import Blocks, Partner, Reals
 from sparkbuild.qualify.reference.references import References
 from sparkbuild.qualify.reference.source import SourceFacts
 
 HEADER: Final = "ggml-cuda/vecdotq.cuh"
 Index: TypeAlias = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partner:
-    """Blocks of q8_1 against blocks of x: ``d`` and ``s`` (n, chunks), ``q`` (n, elements)."""
-
-    d: Reals
-    s: Reals
-    q: Reals
-
-    def data(self) -> NDArray[np.uint8]:
-        """As ``block_q8_1`` lies in memory: d and s in f16, then 32 signed bytes."""
-        count, chunks = self.d.shape
-        out = np.empty((count, chunks, 36), np.uint8)
-        for at, values in ((0, self.d), (2, self.s)):
-            halves = values.astype("<f2").reshape(count, chunks, 1)
-            out[:, :, at : at + 2] = halves.view(np.uint8)
-        out[:, :, 4:] = self.q.astype(np.int8).view(np.uint8).reshape(count, chunks, 32)
-        return out.reshape(count, -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +96,7 @@ def make_sums(
     q = partner.q
 
     def total(values: Reals) -> Reals:
-        return (values * q)[:, elements].sum(-1)
+        return np.asarray((values * q)[:, elements].sum(-1))
 
     return Sums(
         facts, blocks, partner, total(unit), total(added), total(np.ones_like(unit)),
@@ -199,7 +180,8 @@ def _with_minimum(function: str) -> Combine:
         if sums.says(function, "__hmul2"):
             scale = exactly(_half(sums.scale * sums.d[..., 0]))
             added = exactly(_half(minimum * sums.s))
-        return exactly(sums.quants[..., 0]) * scale + added * share
+        found: Bounded = exactly(sums.quants[..., 0]) * scale + added * share
+        return found
 
     return combine
 

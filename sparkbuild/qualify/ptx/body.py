@@ -24,10 +24,14 @@ from sparkbuild.qualify.ptx.text import plain
 from sparkbuild.qualify.ptx.variables import declaration
 
 _STATEMENT: Final = re.compile(
-    r"\s*(?:(\.loc\b[^\n]*)|(//[^\n]*|/\*.*?\*/|\.file\b[^\n]*)|([{}])|([\w$%]+)\s*:(?!:)"
-    r"|([^;/]+|(?:[^;/]|/(?![/*])|//[^\n]*|/\*.*?\*/)+);|(\Z))",
+    r"\s*(?:(\.loc\b[^\n]*)"
+    r"|(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*([^;/:]*);"
+    r"|(//[^\n]*|/\*.*?\*/|\.file\b[^\n]*)|([{}])|([\w$%]+)\s*:(?!:)"
+    r"|((?:[^;/]|/(?![/*])|//[^\n]*|/\*.*?\*/)+);|(\Z))",
     re.DOTALL,
 )
+"""An instruction without comments inside is matched at once; every other one in two steps."""
+_LOCATION, _PLAIN, _BRACE, _LABEL, _OTHER = 1, 6, 8, 9, 10
 _INSTRUCTION: Final = re.compile(
     r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)$", re.DOTALL
 )
@@ -63,7 +67,7 @@ class BodyReader:
         self._text = text
         self._line_of = line
         self._locations = locations
-        self._at = 0
+        self._at = self._counted = self._count = 0
         self._location: Location | None = None
         self._operands = Operands()
         self._names: set[str] = set()
@@ -74,30 +78,40 @@ class BodyReader:
 
     def read(self, start: int, end: int) -> Body:
         """The body between the two offsets, its own braces left out."""
-        match_at = _STATEMENT.match
+        match_at, location_of = _STATEMENT.match, self._locations.read
         text, position = self._text, start
+        self._counted, self._count = start, self._line_of(start)
         while position < end:
             match = match_at(text, position, end)
             if match is None:
                 self._at = end - len(text[position:end].lstrip())
                 raise PtxError("a statement without its semicolon", self._line())
-            kind = match.lastindex or 6
-            self._at = match.start(kind)
-            if kind == 5:
-                self._statement(match[5])
-            elif kind == 1:
-                self._location = self._locations.read(match[1].rstrip(), self._line)
-            elif kind == 3:
-                self._brace(match[3])
-            elif kind == 4:
-                self._set_label(match[4])
+            kind = match.lastindex
+            if kind == _PLAIN:
+                self._at = match.start(4)
+                self._instruction(*match.group(2, 3, 4, 5, 6))
+            elif kind == _LOCATION:
+                self._at = match.start(1)
+                self._location = location_of(match[1], self._line)
+            elif kind == _BRACE:
+                self._at = match.start(kind)
+                self._brace(match[kind])
+            elif kind == _LABEL:
+                self._at = match.start(kind)
+                self._set_label(match[kind])
+            elif kind == _OTHER:
+                self._at = match.start(kind)
+                self._statement(match[kind])
             position = match.end()
         if self._scopes:
             raise PtxError("a scope is never closed", self._line_of(end))
         return self._out
 
     def _line(self) -> int:
-        return self._line_of(self._at)
+        """The line of the statement that is being read."""
+        self._count += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._count
 
     def _brace(self, brace: str) -> None:
         if brace == "{":
@@ -123,38 +137,32 @@ class BodyReader:
         self._label = unique
 
     def _statement(self, text: str) -> None:
-        if text[0] == ".":
-            self._directive(plain(text).strip())
+        """A directive, or an instruction with a comment inside."""
+        text = plain(text).strip()
+        if text[:1] == ".":
+            self._directive(text)
             return
-        if "/" in text:
-            text = plain(text)
         match = _INSTRUCTION.match(text)
         if match is None:
-            raise PtxError(f"not an instruction: {text.strip()[:80]!r}", self._line())
-        negated, guard, opcode, modifiers, rest = match.groups()
+            raise PtxError(f"not an instruction: {text[:80]!r}", self._line())
+        self._instruction(*match.groups())
+
+    def _instruction(
+        self, negated: str | None, guard: str | None, opcode: str, modifiers: str, rest: str
+    ) -> None:
         line = self._line()
         operands = self._operands.read(rest.rstrip(), line)
         if opcode in _BRANCHES:
             if not operands:
                 raise PtxError("a branch to nowhere", line)
             operands = (*operands[:-1], label(operands[-1], line))
-        self._out.instructions.append(
-            Instruction(
-                opcode,
-                self._modifiers(modifiers),
-                operands,
-                Guard(self._operands.register(guard, line), bool(negated)) if guard else None,
-                line,
-                self._location,
-            )
-        )
-
-    def _modifiers(self, text: str) -> tuple[str, ...]:
-        known = self._parts.get(text)
+        known = self._parts.get(modifiers)
         if known is None:
-            known = tuple(text[1:].split(".")) if text else ()
-            self._parts[text] = known
-        return known
+            known = self._parts[modifiers] = tuple(modifiers[1:].split(".")) if modifiers else ()
+        given = Guard(self._operands.register(guard, line), bool(negated)) if guard else None
+        self._out.instructions.append(
+            Instruction(opcode, known, operands, given, line, self._location)
+        )
 
     def _directive(self, text: str) -> None:
         word = text.split(None, 1)[0]
@@ -178,18 +186,19 @@ class BodyReader:
                 raise PtxError(f"not a register: {part.strip()!r}", self._line())
             base, count = range_.groups()
             names = [base] if count is None else [f"{base}{at}" for at in range(int(count))]
-            for name in names:
-                self._declare_register(name, match[1])
-
-    def _declare_register(self, name: str, type_: str) -> None:
-        register = Register(self._unique(name), type_)
-        self._out.registers.append(register)
-        self._operands.declare(name, register)
+            if self._scopes or not self._names.isdisjoint(names):
+                unique = [self._unique(name) for name in names]
+            else:
+                unique = names
+                self._names.update(names)
+            registers = [Register(name, match[1]) for name in unique]
+            self._out.registers += registers
+            self._operands.declare(dict(zip(names, registers, strict=True)))
 
     def _declare_variable(self, text: str) -> None:
         variable = declaration(text, self._line())
         name = self._unique(variable.name)
-        self._operands.declare(variable.name, Symbol(name))
+        self._operands.declare({variable.name: Symbol(name)})
         self._out.variables.append(
             variable if name == variable.name else replace(variable, name=name)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from sparkbuild.qualify.fault import PtxError
@@ -44,6 +45,15 @@ class DebugInfo:
         return label if raw is None else raw[offset:].split(b"\0")[0].decode(errors="replace")
 
 
+@dataclass(frozen=True, slots=True)
+class _Loc:
+    place: tuple[str, str, str]
+    function: str
+    call: tuple[str, str, str] | None
+    made: dict[int, Location]
+    """By the identity of the location it was inlined into."""
+
+
 class Locations:
     """The ``.loc`` directives of one function, in their order.
 
@@ -55,28 +65,35 @@ class Locations:
         self._function = function
         self._debug = debug
         self._at: dict[tuple[str, str, str], Location] = {}
-        self._made: dict[tuple[str, Location | None], Location] = {}
+        self._parsed: dict[str, _Loc] = {}
 
     def read(self, text: str, line: Callable[[], int]) -> Location:
         """The location of one directive; ``line`` tells where it stands, for an error."""
-        match = _LOC.match(text)
-        if match is None:
-            raise PtxError(f"not a location: {text!r}", line())
-        file, number, column, label, offset, *call = match.groups()
-        at = (call[0], call[1], call[2])
-        caller = None if label is None else self._at.get(at) or self._caller(at)
-        location = self._made.get((text, caller))
+        loc = self._parsed.get(text)
+        if loc is None:
+            match = _LOC.match(text)
+            if match is None:
+                raise PtxError(f"not a location: {text!r}", line())
+            file, number, column, label, offset, *call = match.groups()
+            function = self._debug.name(label, int(offset or 0)) if label else self._function
+            at = (call[0], call[1], call[2]) if label else None
+            loc = _Loc((file, number, column), function, at, {})
+            self._parsed[text] = loc
+        caller = None
+        if loc.call is not None:
+            caller = self._at.get(loc.call) or self._caller(loc.call)
+        location = loc.made.get(id(caller))
         if location is None:
-            function = (
-                self._function if label is None else self._debug.name(label, int(offset or 0))
-            )
-            location = Location(self._debug.file(file), int(number), function, caller)
-            self._made[text, caller] = location
-        self._at[file, number, column] = location
+            file, number, _ = loc.place
+            location = Location(self._debug.file(file), int(number), loc.function, caller)
+            loc.made[id(caller)] = location
+        self._at[loc.place] = location
         return location
 
     def _caller(self, at: tuple[str, str, str]) -> Location:
-        return Location(self._debug.file(at[0]), int(at[1]))
+        """A call that has no directive of its own: it is known from here on."""
+        location = self._at[at] = Location(self._debug.file(at[0]), int(at[1]))
+        return location
 
 
 def _strings(text: str) -> dict[str, bytes]:

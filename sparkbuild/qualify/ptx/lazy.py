@@ -26,6 +26,10 @@ class LazyDict(dict[str, T]):
         """Have ``make`` called when ``name`` is first asked for."""
         dict.__setitem__(self, name, cast("T", _Later(make)))
 
+    def __iter__(self) -> Iterator[str]:
+        """Own, so that ``dict(...)`` and ``{**...}`` ask for the values instead of taking them."""
+        return super().__iter__()
+
     def __getitem__(self, name: str) -> T:
         value = dict.__getitem__(self, name)
         if isinstance(value, _Later):
@@ -38,6 +42,10 @@ class LazyDict(dict[str, T]):
         if name not in self:
             return default
         return self[name]
+
+    def copy(self) -> dict[str, T]:
+        """As of a dictionary; makes every value."""
+        return dict(self)
 
     def items(self) -> Any:
         """As of a dictionary; makes every value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from sparkbuild.qualify.fault import PtxError
@@ -22,6 +23,8 @@ from sparkbuild.qualify.ptx.model import (
 from sparkbuild.qualify.ptx.numbers import immediate, integer
 from sparkbuild.qualify.ptx.variables import split
 
+_PARTS: Final = re.compile(r"\s*((?:\{[^{}]*\}|\([^()]*\)|[^,{(])+)")
+"""The operands where some have braces or parentheses, which are not nested here."""
 _NAME: Final = re.compile(r"[A-Za-z_$%][\w$]*$")
 _ADDRESS: Final = re.compile(r"\[\s*([^\s+\]-]+)\s*(?:([+-])\s*(-?\w+))?\s*\]$")
 _SUM: Final = re.compile(r"([A-Za-z_$][\w$]*)\s*([+-])\s*(\w+)$")
@@ -38,7 +41,7 @@ class Operands:
 
     def __init__(self) -> None:
         self._scopes: list[dict[str, Register | Symbol]] = [{}]
-        self._known: list[dict[str, tuple[Operand, ...]]] = [{}]
+        self._known: list[dict[str, Operand]] = [{}]
 
     def push(self) -> None:
         """Enter ``{``."""
@@ -50,21 +53,28 @@ class Operands:
         self._scopes.pop()
         self._known.pop()
 
-    def declare(self, name: str, meaning: Register | Symbol) -> None:
-        """Give a name its meaning in this scope."""
+    def declare(self, meanings: Mapping[str, Register | Symbol]) -> None:
+        """Give names their meaning in this scope."""
         if not self._scopes[-1] or self._known[-1]:
             self._known[-1] = {}
-        self._scopes[-1][name] = meaning
+        self._scopes[-1].update(meanings)
 
     def read(self, text: str, line: int) -> tuple[Operand, ...]:
         """All operands of an instruction."""
-        cache = self._known[-1]
-        known = cache.get(text)
-        if known is None:
-            parts = split(text) if "{" in text or "(" in text else map(str.strip, text.split(","))
-            known = tuple(self._operand(part, line) for part in parts) if text else ()
-            cache[text] = known
-        return known
+        if not text:
+            return ()
+        known = self._known[-1]
+        if "{" in text or "(" in text:
+            parts = map(str.strip, _PARTS.findall(text))
+            return tuple([known.get(part) or self._new(part, line) for part in parts])
+        return tuple(
+            [known.get(part) or self._new(part, line) for part in map(str.strip, text.split(","))]
+        )
+
+    def _new(self, text: str, line: int) -> Operand:
+        """An operand that was not met in this scope."""
+        operand = self._known[-1][text] = self._operand(text, line)
+        return operand
 
     def register(self, name: str, line: int) -> Register:
         """The register of that name."""

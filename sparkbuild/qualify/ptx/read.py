@@ -13,6 +13,7 @@ from typing import Final
 
 from sparkbuild.qualify.fault import PtxError
 from sparkbuild.qualify.ptx.body import BodyReader
+from sparkbuild.qualify.ptx.calm import calm
 from sparkbuild.qualify.ptx.debug import DebugInfo, Locations
 from sparkbuild.qualify.ptx.lazy import LazyCounts, LazyDict
 from sparkbuild.qualify.ptx.model import Function, Module, Variable
@@ -140,7 +141,8 @@ class _ModuleReader:
         line = self._text.line(position)
         kind, results, name, parameters, directives = header.groups()
         reader = BodyReader(self._text.text, self._text.line, Locations(name, self._debug))
-        inside = reader.read(*body) if body else reader.read(0, 0)
+        with calm():
+            inside = reader.read(*body) if body else reader.read(0, 0)
         return Function(
             name=name,
             entry=kind == "entry",

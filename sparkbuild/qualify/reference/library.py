@@ -7,6 +7,7 @@ would compute in another order is not wanted in a reference.
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -18,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkbuild.errors import HostError
-from sparkbuild.files import digest_of, fsync_directory, sha256_bytes, sha256_file, write_atomic
+from sparkbuild.files import (
+    digest_of,
+    exclusive,
+    fsync_directory,
+    sha256_bytes,
+    sha256_file,
+    write_atomic,
+)
 from sparkbuild.process import capture
 from sparkbuild.toolkit.model import HostCompiler
 
@@ -28,13 +36,15 @@ _CXX_SOURCES: Final = ("ggml-cpu/vec.cpp", "ggml-threading.cpp")
 
 _FLAGS: Final = (
     "-O1", "-w", "-fPIC", "-D_GNU_SOURCE", "-DGGML_CPU_GENERIC", "-ffp-contract=off",
+    '-DGGML_VERSION=""', '-DGGML_COMMIT=""',
     "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
 """No contraction: the reference rounds where the source says so. Sections, so that the linker can
-drop the rest of the CPU backend, which these files name and nothing here calls."""
+drop the rest of the CPU backend, which these files name and nothing here calls. The version is
+what CMake would have given, by a macro or a header; it is only printed."""
 
-_VERSION_HEADER: Final = '#pragma once\n#define GGML_VERSION ""\n#define GGML_COMMIT ""\n'
-"""What CMake would have made; only printed, never computed with."""
+_LONGEST_BUILD: Final = 300.0
+"""Seconds that another process may take for the same library; five on two idle cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +125,16 @@ def build_library(source: Path, folder: Path, compiler: HostCompiler) -> Library
     })  # fmt: skip
     path = folder / f"reference-{key[:32]}.so"
     if not path.is_file():
-        work = folder / f"objects-{key[:32]}"
-        work.mkdir(parents=True, exist_ok=True)
-        write_atomic(work / "reference.c", shim)
-        write_atomic(work / "ggml-version.h", _VERSION_HEADER)
-        _compile(src, work, compiler, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder / "reference.lock"
+        with exclusive(lock, what="the reference library", wait=_LONGEST_BUILD):
+            if not path.is_file():  # nobody else made it in the meantime
+                work = folder / f"reference-{key[:32]}"
+                work.mkdir(exist_ok=True)
+                write_atomic(work / "reference.c", shim)
+                write_atomic(work / "ggml-version.h", "#pragma once\n")
+                _compile(src, work, compiler, path)
+                shutil.rmtree(work)
     return load_library(path)
 
 
@@ -173,7 +188,7 @@ def _inputs(source: Path) -> list[Path]:
 def _compile(src: Path, work: Path, compiler: HostCompiler, path: Path) -> None:
     includes = [f"-I{work}", f"-I{src}", f"-I{src / 'ggml-cpu'}", f"-I{src.parent / 'include'}"]
     c_files = [str(src / name) for name in _C_SOURCES] + [str(work / "reference.c")]
-    objects = []
+    objects: list[str] = []
     for driver, standard, files in (
         (compiler.c, "-std=gnu11", c_files),
         (compiler.cxx, "-std=gnu++17", [str(src / name) for name in _CXX_SOURCES]),

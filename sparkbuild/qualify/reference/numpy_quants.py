@@ -73,5 +73,5 @@ def require_agreement(library: Library, names: Iterable[str]) -> None:
             "the references disagree with each other, so none of them can judge a compiler",
             problems=problems,
             evidence=[library.path],
-            next_step="build with another host compiler, or check that gguf is as new as the source",
+            next_step="try another host compiler, or a gguf that is as new as the source",
         )

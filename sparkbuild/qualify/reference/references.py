@@ -26,11 +26,16 @@ class References:
 
     @property
     def library(self) -> Library:
-        """The source's CPU side, built now if it was not. Raises HostError where it cannot be."""
+        """The source's CPU side, built now if it was not, and found to agree with numpy.
+
+        Raises HostError where it cannot be built, or where the two differ, naming each type.
+        """
         if self._library is None:
             if self.build is None:
                 raise HostError("the CPU side of the source is needed, and was not built")
-            self._library = self.build()
+            library = self.build()
+            numpy_quants.require_agreement(library, library.types)
+            self._library = library
         return self._library
 
     def can(self, name: str) -> bool:
@@ -42,7 +47,3 @@ class References:
         if numpy_quants.numpy_can(name):
             return numpy_quants.dequantize(name, blocks).astype(np.float64)
         return self.library.dequantize(name, blocks).astype(np.float64)
-
-    def require_agreement(self) -> None:
-        """Raise HostError, naming each type, where numpy and the source's C code differ."""
-        numpy_quants.require_agreement(self.library, self.library.types)

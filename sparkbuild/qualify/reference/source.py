@@ -103,6 +103,12 @@ class SourceFacts:
             return text[match.start() : _closing(text, opening) + 1]
         return ""
 
+    def parameters(self, header: str, function: str) -> tuple[str, ...]:
+        """The names of a function's parameters, in order; empty if it is not there."""
+        declared = self.body(header, function).partition("{")[0]
+        inside = declared[declared.find("(") + 1 : declared.rfind(")")]
+        return tuple(re.findall(r"(\w+)\s*(?:,|$)", inside))
+
     def callees(self, header: str, function: str) -> tuple[str, ...]:
         """A function of a header, and the header's functions that it calls, at any depth."""
         defined = set(re.findall(r"\b__device__[^;{}()]*?\b(\w+)\s*\(", self.text[header]))
@@ -118,7 +124,7 @@ class SourceFacts:
 
 
 def read_source(root: Path) -> SourceFacts:
-    """Read the headers of a source tree. Raises FileNotFoundError where ``root`` is no such tree."""
+    """Read a tree's headers. Raises FileNotFoundError where ``root`` is no such tree."""
     src = root / "ggml" / "src"
     text = {name: _read(src / name) for name in HEADERS}
     api = _plain((root / "ggml" / "include" / "ggml.h").read_text(errors="replace"))

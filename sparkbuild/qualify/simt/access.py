@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sparkbuild.qualify.ptx.model import Instruction
 from sparkbuild.qualify.simt.memory import Region
-from sparkbuild.qualify.simt.op import Values
+from sparkbuild.qualify.simt.op import Values, spread
 
 Kind = Literal["read", "write", "atomic"]
 Epochs = NDArray[np.int64] | int
@@ -40,8 +40,7 @@ def grains(access: Access, grain: int) -> Iterator[tuple[NDArray[Any], NDArray[n
     """Places of ``grain`` bytes with the lane that touches each, part after part of the element."""
     ratio = access.size // grain
     first = access.index * ratio if ratio > 1 else access.index
-    if first.size != access.lanes.size:
-        first = np.broadcast_to(first, access.lanes.shape)
+    first = spread(first, access.lanes.size)
     for part in range(ratio):
         yield first + part if part else first, access.lanes
 
@@ -53,6 +52,9 @@ def grain_values(access: Access, grain: int) -> Iterator[Values]:
     width = access.size // len(access.values)
     dtype = np.dtype(f"<u{grain}")
     for values in access.values:
-        whole = np.broadcast_to(values, access.lanes.shape)
+        whole = spread(values, access.lanes.size)
+        if width == grain:
+            yield whole
+            continue
         for part in range(width // grain):
             yield (whole >> whole.dtype.type(8 * grain * part)).astype(dtype)

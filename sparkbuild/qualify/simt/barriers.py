@@ -40,7 +40,7 @@ class Barriers:
         self._barriers: dict[int, _Barrier] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._barriers)
+        return any(barrier.waiting.any() for barrier in self._barriers.values())
 
     def clear(self) -> None:
         """Forget everything, for other blocks."""
@@ -90,7 +90,7 @@ class Barriers:
 
     def stuck(self) -> DeviceFault:
         """The fault when nobody can go on."""
-        barrier = next(iter(self._barriers.values()))
+        barrier = next(each for each in self._barriers.values() if each.waiting.any())
         lane = int(barrier.waiting.argmax())
         here = int(self._by_block(barrier.waiting)[lane // self._machine.shape.width])
         needed = barrier.expected or self._machine.shape.threads
@@ -163,6 +163,11 @@ class BarrierForm:
     def counted(self) -> bool:
         """Whether a number of threads is given."""
         return len(self.operands) > 1
+
+
+def is_barrier(instruction: Instruction) -> bool:
+    """Whether it is a barrier of the block."""
+    return instruction.opcode in {"bar", "barrier"} and "warp" not in instruction.modifiers
 
 
 def barrier_form(instruction: Instruction) -> BarrierForm:

@@ -12,14 +12,14 @@ from sparkbuild.qualify.simt.op import Op
 def guarded(machine: Machine, op: Op, slot: int, guard: Guard) -> Op:
     """The operation for the lanes whose predicate lets them."""
     registers, negated = machine.registers, guard.negated
-    result: Op
+    hits: list[bool] = []
 
     def run() -> None:
         truth = registers[slot]
         if truth.size == 1:
             if bool(truth[0]) is negated:
                 return
-            result.hit = True
+            hits[:] = (True,)
             (op.masked if machine.keep else op.full)()
             return
         mask = ~truth if negated else truth
@@ -28,7 +28,7 @@ def guarded(machine: Machine, op: Op, slot: int, guard: Guard) -> Op:
         count = int(np.count_nonzero(mask))
         if not count:
             return
-        result.hit = True
+        hits[:] = (True,)
         if count == machine.active:
             (op.masked if machine.keep else op.full)()
             return
@@ -37,5 +37,4 @@ def guarded(machine: Machine, op: Op, slot: int, guard: Guard) -> Op:
         op.masked()
         machine.mask, machine.here, machine.keep, machine.ids, machine.active = before
 
-    result = Op(op.pc, op.instruction, run, run, op.gate, hit=False)
-    return result
+    return Op(op.pc, op.instruction, run, None, op.gate, hits=hits)

@@ -10,7 +10,7 @@ import numpy as np
 from sparkbuild.qualify.alu.contract import LaneOp, WarpOp
 from sparkbuild.qualify.fault import DeviceFault
 from sparkbuild.qualify.simt.machine import Machine
-from sparkbuild.qualify.simt.op import Run, Values, fit
+from sparkbuild.qualify.simt.op import Run, Values, fit, spread
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.special import WARP
 
@@ -18,33 +18,49 @@ Target = tuple[int, np.dtype[Any]] | None
 """A register's number with what it is kept in; None for a result that nobody wants."""
 
 
-def lane_runs(
+def lane_run(
     machine: Machine, op: LaneOp, sources: Sequence[int], targets: Sequence[Target]
-) -> tuple[Run, Run]:
-    """The full and the masked run of a lane operation."""
+) -> Run:
+    """Run a lane operation for all lanes."""
     registers = machine.registers
-    compute = _computing(registers, op.run, sources)
-    where = np.where
     if len(targets) == 1 and targets[0] is not None:
         slot, want = targets[0]
-
-        def masked() -> None:
-            registers[slot] = where(machine.here, fit(compute()[0], want), registers[slot])
-
-        return _single(registers, op.run, sources, slot, want), masked
+        return _single(registers, op.run, sources, slot, want)
+    compute = _computing(registers, op.run, sources)
 
     def full() -> None:
         for values, target in zip(compute(), targets, strict=True):
             if target is not None:
                 registers[target[0]] = fit(values, target[1])
 
-    def masked_all() -> None:
+    return full
+
+
+def masked_lane_run(
+    machine: Machine, op: LaneOp, sources: Sequence[int], targets: Sequence[Target]
+) -> Run:
+    """Run a lane operation for the current lanes."""
+    registers = machine.registers
+    compute = _computing(registers, op.run, sources)
+    where = np.where
+    if len(targets) == 1 and targets[0] is not None:
+        only, kept = targets[0]
+
+        def single() -> None:
+            values = compute()[0]
+            if values.dtype is not kept:
+                values = fit(values, kept)
+            registers[only] = where(machine.here, values, registers[only])
+
+        return single
+
+    def masked() -> None:
         for values, target in zip(compute(), targets, strict=True):
             if target is not None:
                 slot, want = target
                 registers[slot] = where(machine.here, fit(values, want), registers[slot])
 
-    return full, masked_all
+    return masked
 
 
 def _computing(
@@ -118,10 +134,7 @@ def warp_runs(
         values = [registers[each] for each in sources]
         return op.run(
             machine.warps(machine.mask),
-            *[
-                np.broadcast_to(each, shape) if each.size == 1 else each.reshape(shape)
-                for each in values
-            ],
+            *[spread(each, machine.lanes).reshape(shape) for each in values],
         )
 
     def full() -> None:
@@ -176,10 +189,11 @@ class WarpGate:
 
     def meet(self) -> None:
         """Have the current lanes do this together; raises DeviceFault where they may not."""
-        self._check()
+        self.check()
         self._races.warp(self._machine.mask)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise DeviceFault where the lanes that are here may not do this together."""
         machine = self._machine
         if self._members is None:
             mask = machine.mask
@@ -204,7 +218,7 @@ class WarpGate:
         if self._members is None:
             return np.broadcast_to(np.uint32(0xFFFF_FFFF), shape)
         members = machine.registers[self._members].astype(np.uint32)
-        return np.broadcast_to(members, shape) if members.size == 1 else members.reshape(shape)
+        return spread(members, machine.lanes).reshape(shape)
 
     def _fault(self, lane: int, message: str) -> None:
         machine = self._machine

@@ -19,7 +19,7 @@ from sparkbuild.qualify.simt.access import Kind
 from sparkbuild.qualify.simt.lanes import Target
 from sparkbuild.qualify.simt.loads import put
 from sparkbuild.qualify.simt.machine import Machine
-from sparkbuild.qualify.simt.op import Run, Values
+from sparkbuild.qualify.simt.op import Run, Values, spread
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.site import Meeting, Site
 from sparkbuild.qualify.simt.special import WARP
@@ -63,7 +63,7 @@ class MatrixRows:
         """Where the rows are, and the lane that named each."""
         machine = self.machine
         lanes = (warps[:, None] * WARP + np.arange(_ROWS * self.form.tiles)).reshape(-1)
-        address = np.broadcast_to(machine.registers[self._slot], machine.lanes)[lanes]
+        address = spread(machine.registers[self._slot], machine.lanes)[lanes]
         return self._site.meet(address, lanes), lanes
 
     def note(
@@ -136,5 +136,5 @@ def store_matrix_run(where: MatrixRows, sources: Sequence[int]) -> Run:
 
 
 def _of_warps(machine: Machine, slot: int, warps: NDArray[np.intp]) -> Values:
-    values = np.broadcast_to(machine.registers[slot], machine.lanes)
+    values = spread(machine.registers[slot], machine.lanes)
     return values.reshape(-1, WARP)[warps].astype(np.uint32)

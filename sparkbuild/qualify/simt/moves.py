@@ -23,7 +23,7 @@ _WIDTHS: Final = {
 }
 
 _QUIET: Final = frozenset(
-    {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard"}
+    {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "griddepcontrol"}
     | {"applypriority", "setmaxnreg"}
 )
 """Without effect here. Lanes of a block run one instruction together and every access is seen at

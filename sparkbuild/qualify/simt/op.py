@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -40,20 +39,45 @@ class Gate(Protocol):
         """Bring the current lanes here; False where none of them may go on now."""
 
 
-@dataclass(slots=True, eq=False)
 class Op:
     """One instruction, ready to run.
 
     ``full`` is for when all lanes that have not exited are here, so that registers of others need
-    not be kept; ``masked`` keeps them. ``hit`` turns True when a guard let a lane through.
+    not be kept; ``masked`` keeps them, and is made from ``make`` when it is needed. ``hits`` gets
+    an entry when a guard lets a lane through, and has one from the start where there is no guard.
     """
 
-    pc: int
-    instruction: Instruction
-    full: Run
-    masked: Run
-    gate: Gate | None = None
-    hit: bool = True
+    __slots__ = ("_make", "_masked", "full", "gate", "hits", "instruction", "pc")
+
+    def __init__(
+        self,
+        pc: int,
+        instruction: Instruction,
+        full: Run,
+        make: Callable[[], Run] | None = None,
+        gate: Gate | None = None,
+        *,
+        hits: Sequence[bool] = (True,),
+    ) -> None:
+        self.pc = pc
+        self.instruction = instruction
+        self.full = full
+        self.gate = gate
+        self.hits = hits
+        self._make = make
+        self._masked: Run | None = full if make is None else None
+
+    @property
+    def masked(self) -> Run:
+        """The run that keeps the registers of lanes that are elsewhere."""
+        if self._masked is None:
+            self._masked = self._make() if self._make else self.full
+        return self._masked
+
+
+def spread(values: Values, count: int) -> Values:
+    """A value for each of so many lanes, where there was one for all."""
+    return values if values.size == count else values.repeat(count)
 
 
 def fit(values: Values, want: np.dtype[Any]) -> Values:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from sparkbuild.qualify.fault import UnsupportedError
@@ -72,10 +73,16 @@ class Program:
     code: list[Step] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
     types: list[str] = field(default_factory=list)
+    leaders: set[int] = field(default_factory=set)
+    """Places that are branched to."""
 
 
+@lru_cache(maxsize=4)
 def flatten(module: Module, entry: str) -> Program:
-    """The program of a kernel; raises UnsupportedError for recursion and unknown callees."""
+    """The program of a kernel; raises UnsupportedError for recursion and unknown callees.
+
+    The latest ones are kept: a kernel is run with one input after another.
+    """
     kernel = module.functions.get(entry)
     if kernel is None or not kernel.entry:
         raise UnsupportedError(f"the module has no kernel {entry}")
@@ -83,6 +90,11 @@ def flatten(module: Module, entry: str) -> Program:
     _Splicer(module, program).splice(kernel, {}, 0)
     last = Instruction("exit", (), (), None, kernel.body[-1].line if kernel.body else 1)
     program.code.append(Step(last, program.frames[0], -1))
+    for frame in program.frames:
+        program.leaders.add(frame.after)
+        program.leaders.update(frame.pcs[index] for index in frame.function.labels.values())
+    skips = (step for step in program.code if step.skip)
+    program.leaders.update(step.frame.pcs[step.index + 1] for step in skips)
     return program
 
 

@@ -83,7 +83,7 @@ class Races:
             )
         )
         self._writes |= kind != "read"
-        self._bytes += meeting.index.nbytes
+        self._bytes += meeting.index.nbytes + sum([each.nbytes for each in values])
         if self._bytes > _MOST_BYTES:
             self._settle()
 
@@ -161,16 +161,16 @@ def _crossed(noted: Sequence[Access], grain: int) -> bool:
             owners[access.region] = owner
         for places, lanes in grains(access, grain):
             before = owner[places]
-            if ((before >= 0) & (before != lanes)).any():
+            if np.count_nonzero((before >= 0) & (before != lanes)):
                 return True
             owner[places] = lanes
-            if (owner[places] != lanes).any():
+            if np.count_nonzero(owner[places] != lanes):
                 return True
     for access in noted:
         if access.kind == "read" and access.region in owners:
             owner = owners[access.region]
             for places, lanes in grains(access, grain):
                 before = owner[places]
-                if ((before >= 0) & (before != lanes)).any():
+                if np.count_nonzero((before >= 0) & (before != lanes)):
                     return True
     return False

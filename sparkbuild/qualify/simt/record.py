@@ -19,6 +19,7 @@ _ONE, _LANES, _WARPS = 0, 1, 2
 """Who has read a place: one lane, lanes of one warp since it met, lanes of more than one warp."""
 
 _NOBODY: Final = -1
+_count: Final = np.count_nonzero
 
 Places = NDArray[Any]
 Lanes = NDArray[Any]
@@ -80,7 +81,7 @@ class Record:
     ) -> None:
         writer = self._writer[places]
         bad = (writer >= 0) & (writer != lanes)
-        if not bad.any():
+        if not _count(bad):
             return
         same_warp = writer // WARP == lanes // WARP
         bad &= ~(same_warp & (self._written[places] < epochs))
@@ -90,7 +91,7 @@ class Record:
             bad &= ~same_warp
             if written is not None:
                 bad &= self._value[places] != written
-        if bad.any():
+        if _count(bad):
             at = int(bad.argmax())
             other = self._instructions[int(self._writing[places[at]])]
             self._fault(access, int(places[at]), int(lanes[at]), int(writer[at]), ("wrote", other))
@@ -100,7 +101,7 @@ class Record:
         other_warp = reader // WARP != lanes // WARP
         near = (self._read[places] >= epochs) & ((many == _LANES) | (reader != lanes))
         bad = (reader >= 0) & ((many == _WARPS) | other_warp | near)
-        if bad.any():
+        if _count(bad):
             at = int(bad.argmax())
             other = self._instructions[int(self._reading[places[at]])]
             self._fault(access, int(places[at]), int(lanes[at]), int(reader[at]), ("read", other))
@@ -122,7 +123,7 @@ class Record:
         if written is not None:
             self._value[places] = written
             twice &= self._value[places] != written
-        if access.kind != "atomic" and twice.any():
+        if access.kind != "atomic" and _count(twice):
             at = int(twice.argmax())
             place, did = int(places[at]), ("wrote", access.instruction)
             self._fault(access, place, int(lanes[at]), int(self._writer[place]), did)
@@ -138,7 +139,7 @@ class Record:
         self._many[places] = np.where(fresh, _ONE, grown)
         last = self._reader[places]
         others = last != lanes
-        if others.any():
+        if _count(others):
             far = others & (last // WARP != lanes // WARP)
             self._many[places[others]] = np.maximum(self._many[places[others]], _LANES)
             self._many[places[far]] = _WARPS

@@ -18,6 +18,7 @@ from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.memory import WINDOWS, Region, allowed
 from sparkbuild.qualify.simt.op import Values
 
+_ored: Final = np.bitwise_or.reduce
 _ADDRESSES: Final = 1 << 64
 _NARROW: Final = 1 << 32
 _UNKNOWN: Final = Region("nothing", "global", 0, 0, writable=False)
@@ -58,6 +59,7 @@ class Site:
         self._plus = plus
         self._region = _UNKNOWN
         self._begin = {8: 0, 4: 0}
+        self._offset: NDArray[Any] = np.zeros(0, dtype=np.uint64)
         self._limit = -1
 
     def meet(self, address: Values, lanes: NDArray[np.intp] | None) -> list[Meeting]:
@@ -67,11 +69,27 @@ class Site:
         """
         if address.itemsize == 4 and self.space not in WINDOWS:
             address = address.astype(np.uint64)
-        offset = address - self._begin[address.itemsize]
-        bits = int(np.bitwise_or.reduce(offset))
-        if bits & (self.size - 1) or (bits > self._limit and int(offset.max()) > self._limit):
-            return self._slowly(address, lanes)
-        return [self._meeting(self._region, offset, lanes, None)]
+        if self._within(address):
+            return [self._meeting(self._region, self._offset, lanes, None)]
+        full = self._full(address)
+        region = self.machine.memory.at(self.space, int(full[0]))
+        if region is not None and allowed(region, self.space) and region.writable >= self.writes:
+            self._remember(region)
+            if self._within(address):
+                return [self._meeting(region, self._offset, lanes, None)]
+        return self._slowly(full, lanes)
+
+    def _within(self, address: Values) -> bool:
+        """Whether all addresses lie in the region that was met before, aligned."""
+        offset = self._offset = address - self._begin[address.itemsize]
+        bits = int(_ored(offset))
+        if bits & (self.size - 1):
+            return False
+        return bits <= self._limit or int(offset.max()) <= self._limit
+
+    def _full(self, address: Values) -> NDArray[np.uint64]:
+        full = address.astype(np.uint64) + np.uint64(self._plus % _ADDRESSES)
+        return full & np.uint64(_NARROW - 1) if address.itemsize == 4 else full
 
     def bytewise(self) -> Site:
         """The same instruction's accesses to single bytes."""
@@ -101,11 +119,8 @@ class Site:
             index = index + (first if rows is None or first.size == 1 else first[rows])
         return Meeting(region, index, rows)
 
-    def _slowly(self, address: Values, lanes: NDArray[np.intp] | None) -> list[Meeting]:
+    def _slowly(self, full: NDArray[np.uint64], lanes: NDArray[np.intp] | None) -> list[Meeting]:
         """Lanes region by region, from the first lane on."""
-        full = address.astype(np.uint64) + np.uint64(self._plus % _ADDRESSES)
-        if address.itemsize == 4:
-            full &= np.uint64(_NARROW - 1)
         left = np.ones(full.size, dtype=np.bool_)
         found: list[tuple[Region, NDArray[np.uint64], NDArray[np.bool_]]] = []
         while left.any():
@@ -116,14 +131,16 @@ class Site:
             if not inside[first] or region.size < self.size or not allowed(region, self.space):
                 self._out_of_bounds(region, int(full[first]), self._lane(first, lanes))
             if self.writes and not region.writable:
-                self._fault("read-only", "may not be written", region, int(full[first]), first)
+                lane = self._lane(first, lanes)
+                self._fault("read-only", "may not be written", region, int(full[first]), lane)
             found.append((region, offset, inside))
             left &= ~inside
         crooked = full & np.uint64(self.size - 1) != 0
         if crooked.any():
             first = int(crooked.argmax())
             region = next(each for each, _, inside in found if inside[first])
-            self._fault("misaligned", "is not aligned to it", region, int(full[first]), first)
+            lane = self._lane(first, lanes)
+            self._fault("misaligned", "is not aligned to it", region, int(full[first]), lane)
         if len(found) == 1:
             region, offset, _ = found[0]
             self._remember(region)

@@ -94,8 +94,7 @@ def _by_axis(base: str, axis: int, shape: Shape) -> Values:
     if base == "tid":
         if shape.block[axis] == 1:
             return _one(0)
-        thread = np.minimum(np.arange(shape.width), shape.threads - 1)
-        return np.tile(_coordinate(thread, shape.block, axis), shape.blocks)
+        return np.tile(_coordinate(np.arange(shape.width), shape.block, axis), shape.blocks)
     if base in {"ctaid", "clusterid"}:
         number = np.arange(shape.first, shape.first + shape.blocks)
         place = _coordinate(number, shape.grid, axis)

@@ -84,7 +84,7 @@ class Transfers:
                 return self._warp_barrier(step, place)
             case _:
                 return self._barrier(step, place)
-        return Op(place, instruction, run, run)
+        return Op(place, instruction, run)
 
     def _site(
         self, step: Step, where: Operand, space: str, size: int, *, writes: bool
@@ -174,10 +174,11 @@ class Transfers:
         gate = WarpGate(self._machine, self._races, place, None)
 
         def run() -> None:
-            gate.meet()
+            gate.check()
             move()
+            self._races.warp(self._machine.mask)
 
-        return Op(place, self._machine.program.code[place].instruction, run, run, gate)
+        return Op(place, self._machine.program.code[place].instruction, run, None, gate)
 
     def _copy(self, step: Step) -> Run:
         instruction = step.instruction
@@ -228,7 +229,7 @@ class Transfers:
             raise UnsupportedError(instruction.name, instruction)
         members = self._slots.source(step, instruction.operands[0])
         gate = WarpGate(self._machine, self._races, place, members)
-        return Op(place, instruction, gate.meet, gate.meet, gate)
+        return Op(place, instruction, gate.meet, None, gate)
 
     def _barrier(self, step: Step, place: int) -> Op:
         """A barrier without a number of threads."""
@@ -251,7 +252,7 @@ class Transfers:
                 finish(here, here)
 
         gate = BarrierGate(machine, self._barriers, place, number, finish)
-        return Op(place, instruction, run, run, gate)
+        return Op(place, instruction, run, None, gate)
 
 
 def _swapped(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

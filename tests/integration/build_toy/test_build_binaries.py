@@ -95,6 +95,19 @@ def test_a_wrong_library(
     assert any(text.startswith(f"libggml-base.so.0: {problem}") for text in found), found
 
 
+@pytest.mark.parametrize("place", ["source", "build", "temporary"])
+def test_a_place_of_this_machine_in_a_file(place: str, copied: tuple[Workshop, Binaries]) -> None:
+    shop, binaries = copied
+    directory = Path(binaries.directory)
+    text = {"source": f"{shop.source}/src/llama.cpp", "build": f"{directory.parents[1]}/cmake/x.o",
+            "temporary": "/tmp/tmpxft_000115d_00000000-6_acc.cudafe1.cpp"}[place]  # fmt: skip
+    source = BASE + f'const char *leaked(void) {{ return "{text}"; }}\n'
+    link(shop, directory / "libggml-base.so.0", source, ORIGIN)
+    found = [one for one in problems(shop, binaries) if "this machine's" in one]
+    assert found
+    assert all(one.startswith("libggml-base.so.0: holds ") for one in found)
+
+
 def test_text_relocations(copied: tuple[Workshop, Binaries]) -> None:
     shop, binaries = copied
     source = BASE + 'extern int outside; __asm__(".text\\n.balign 8\\n.quad base_answer\\n");\n'
@@ -231,4 +244,8 @@ def test_a_cuda_build_without_gpu_code(
 ) -> None:
     _, _, binaries = built
     shop = Workshop(folder=tmp_path, toolkit=make_cuda_toolkit("121a"))
-    assert problems(shop, binaries) == ["GPU code: expected sm_121a, found none in any file"]
+    found = problems(shop, binaries)
+    assert "GPU code: expected sm_121a, found none in any file" in found
+    # And it would find NVIDIA's libraries nowhere.
+    wheels = "RUNPATH: expected $ORIGIN:$ORIGIN/../../nvidia/cu13/lib, found $ORIGIN"
+    assert f"libllama.so.0: {wheels}" in found

@@ -69,7 +69,8 @@ def whole(kit: Kit, base: str = "pin") -> DropChecked:
                   jobs=2, cache=None)  # fmt: skip
     root = kit.work.patches("tiny")
     kept = kept_build(job, root)
-    return drop_check(kit.desk, base, kept.build, prover(kit.manifest), root / "logs")[0]
+    prove = prover(kit.manifest, root / "proofs")
+    return drop_check(kit.desk, base, kept.build, prove, root / "logs")[0]
 
 
 def test_every_answer_on_one_variant(tiny: Kit) -> None:
@@ -164,6 +165,28 @@ def test_a_test_of_the_checkout_is_a_proof_unless_it_is_skipped(tiny: Kit) -> No
     found = dropped(tiny)["one.patch"]
     assert found.answer == "proof fails with it too"
     assert "0 ran, 1 skipped" in found.reason
+
+
+def test_a_python_program_gets_the_build_its_sources_and_a_folder(tiny: Kit) -> None:
+    """Run by our own Python, so it needs no permission to be executed, and leaves no file there."""
+    file = tiny.folder / "proofs" / "two.py"
+    file.parent.mkdir()
+    (file.parent / "beside.py").write_text("WANTED = 'a=2'\n")
+    file.write_text(
+        "import subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from beside import WANTED\n"
+        "import sparkbuild.patch_bench\n"
+        "build, source, scratch = map(Path, sys.argv[1:])\n"
+        "with (scratch / 'seen').open('a') as seen:\n"
+        "    seen.write((source / 'src/a.c').read_text().split()[-2])\n"
+        "told = subprocess.run([build / 'tiny'], capture_output=True, text=True).stdout\n"
+        "sys.exit(WANTED not in told)\n"
+    )
+    tiny.commit("one", {"src/a.c": part("a", "2")}, extra='proof = ["proofs/two.py"]')
+    assert dropped(tiny)["one.patch"].answer == "needed"
+    assert (tiny.work.patches("tiny") / "proofs" / "seen").read_text() == "2;1;"
+    assert sorted(path.name for path in file.parent.iterdir()) == ["beside.py", "two.py"]
 
 
 def test_proofs_that_cannot_be_run_are_named_before_anything_is_built(tiny: Kit) -> None:

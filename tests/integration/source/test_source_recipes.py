@@ -16,7 +16,9 @@ REPOSITORY = Path(__file__).parent.parent.parent.parent
 RECIPES = Recipes(REPOSITORY)
 
 
-@pytest.mark.parametrize("name", ["text", "text-fork", "vision", "vision-fork", "vision-mtp"])
+@pytest.mark.parametrize(
+    "name", ["text", "text-fork", "vision", "vision-132", "vision-fork", "vision-mtp"]
+)
 def test_every_recipe_is_valid(name: str) -> None:
     patchset, _ = RECIPES.patchset(name)
     assert "llama-server" in patchset.build.targets
@@ -24,10 +26,10 @@ def test_every_recipe_is_valid(name: str) -> None:
 
 
 def test_what_is_built_of_upstream_pins_the_same_source() -> None:
-    names = ("text", "vision", "vision-mtp")
-    text, vision, drafts = (RECIPES.patchset(name)[0] for name in names)
-    assert text.source == vision.source == drafts.source
-    assert drafts.build == vision.build
+    names = ("text", "vision", "vision-mtp", "vision-132")
+    text, vision, drafts, bytes_ = (RECIPES.patchset(name)[0] for name in names)
+    assert text.source == vision.source == drafts.source == bytes_.source
+    assert drafts.build == vision.build == bytes_.build
     assert text.build.cmake == vision.build.cmake
     assert isinstance(vision.source.origins[0], GitOrigin)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -59,6 +60,41 @@ def test_cuda_pins_compiler_toolkit_and_host_together(
     assert found["CMAKE_CUDA_ARCHITECTURES"] == "121a-real;90-real"
 
 
+def test_cuda_objects_are_made_by_a_rule_that_knows_no_place(
+    make_patchset: MakePatchset, make_toolkit: MakeToolkit
+) -> None:
+    """Seed and path are the object's own name; the temporary file's name is taken out."""
+    rule = options(make_patchset(), make_toolkit(root="/opt/cuda"))["CMAKE_CUDA_COMPILE_OBJECT"]
+    compile_it, _, clean_it = rule.partition(";")
+    assert "--frandom-seed=<OBJECT> -Xcudafe --orig_src_path_name=<OBJECT>" in compile_it
+    assert compile_it.endswith("-x cu <CUDA_COMPILE_MODE> <SOURCE> -o <OBJECT>")
+    assert "-ccbin=/usr/bin/c++" in compile_it
+    assert clean_it == "objcopy --wildcard --strip-symbol='*.cudafe1.cpp' <OBJECT>"
+
+
+def test_a_cuda_build_finds_nvidia_s_wheels_beside_it(
+    make_patchset: MakePatchset, make_toolkit: MakeToolkit
+) -> None:
+    def found(nvcc: str) -> str:
+        toolkit = make_toolkit(root="/opt/cuda", nvcc=nvcc)
+        return options(make_patchset(), toolkit)["CMAKE_INSTALL_RPATH"]
+
+    assert found("13.0.88") == "$ORIGIN;$ORIGIN/../../nvidia/cu13/lib"
+    assert found("14.1.2") == "$ORIGIN;$ORIGIN/../../nvidia/cu14/lib"
+    assert found("12.9.86") == (
+        "$ORIGIN;$ORIGIN/../../nvidia/cuda_runtime/lib;$ORIGIN/../../nvidia/cublas/lib"
+    )
+
+
+def test_nvcc_hands_a_folder_with_a_space_on_through_two_shells(
+    make_patchset: MakePatchset, make_toolkit: MakeToolkit
+) -> None:
+    found = options(make_patchset(), make_toolkit(root="/opt/cuda"), source="/a b")
+    words = shlex.split(found["CMAKE_CUDA_FLAGS"])
+    assert words[-1] == "-Xcompiler=-ffile-prefix-map='/a b=llama.cpp'"
+    assert "-Xcompiler=-ffile-prefix-map=/opt/cuda=cuda" in words
+
+
 def test_a_cpu_build_is_told_nothing_about_cuda(
     make_patchset: MakePatchset, make_toolkit: MakeToolkit
 ) -> None:
@@ -70,7 +106,9 @@ def test_a_folder_with_a_space_stays_one_flag(
     make_patchset: MakePatchset, make_toolkit: MakeToolkit
 ) -> None:
     found = options(make_patchset(), make_toolkit(), source="/a b")
-    assert "'-ffile-prefix-map=/a b=llama.cpp'" in found["CMAKE_CXX_FLAGS"]
+    assert found["CMAKE_CXX_FLAGS"].endswith("-ffile-prefix-map='/a b=llama.cpp'")
+    # CMake drops quotes around a whole value: two flags would become parts of many.
+    assert not found["CMAKE_CXX_FLAGS"].startswith("'")
 
 
 def test_a_recipe_s_flags_go_after_ours(

@@ -147,6 +147,9 @@ MODEL_FAULTS: dict[str, tuple[str, Change, dict[str, str], str]] = {
     "end outside": (
         "llama", key("tokenizer.ggml.eos_token_id", 154820), {"end tokens": "fault"},
         "eos 154820 (no token)"),
+    "no end of a text": (
+        "glm5-next", key("tokenizer.ggml.eos_token_id", None), {"end tokens": "warning"},
+        "llama.cpp takes token 11"),
     "no template": (
         "llama", key("tokenizer.chat_template", None), {"chat template": "warning"}, "ChatML"),
     "broken template": (

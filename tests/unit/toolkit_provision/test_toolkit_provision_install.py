@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_a_release_that_wheels_do_not_make_is_refused_before_anything(tmp_path: 
 
 
 def test_no_lock_or_no_such_toolchain_is_refused(release: Release, root: Path) -> None:
-    places = {"root": root, "downloads": release.downloads}
+    places: dict[str, Any] = {"root": root, "downloads": release.downloads}
     with pytest.raises(ToolkitMismatchError, match="no lock for linux-aarch64") as error:
         install(release.book, "cuda-13.0", "linux-aarch64", progress=lambda *_: None, **places)
     assert error.value.next_step == "make one: `sparkbuild toolkit lock cuda-13.0`"

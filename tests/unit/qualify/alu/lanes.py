@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,28 +38,27 @@ def instruction(text: str) -> Instruction:
     return Instruction(opcode, tuple(modifiers), operands, None, 1)
 
 
+def _register(text: str) -> Register:
+    prefix = re.match(r"%([a-z]+)", text)
+    assert prefix, text
+    return Register(text, PREFIXES[prefix[1]])
+
+
+def _half(text: str) -> Register | Sink:
+    return Sink() if text == "_" else _register(text)
+
+
 def _operand(text: str) -> Operand:
-    if text.startswith("{"):
-        return Vector(tuple(_operand(part.strip()) for part in text[1:-1].split(",")))
-    if "|" in text:
-        first, second = (_operand(part) for part in text.split("|"))
-        assert isinstance(first, Register | Sink)
-        assert isinstance(second, Register | Sink)
-        return Pair(first, second)
-    if text == "_":
-        return Sink()
-    if text.startswith("!"):
-        register = _operand(text[1:])
-        assert isinstance(register, Register)
-        return Negated(register)
-    if text.startswith("%"):
-        prefix = re.match(r"%([a-z]+)", text)
-        assert prefix
-        return Register(text, PREFIXES[prefix[1]])
-    if text.startswith("0f"):
-        return Immediate(int(text[2:], 16), "f32")
-    if text.startswith("0d"):
-        return Immediate(int(text[2:], 16), "f64")
+    if text[0] in "{%!_" or "|" in text:
+        if text[0] == "{":
+            return Vector(tuple(_operand(part.strip()) for part in text[1:-1].split(",")))
+        if "|" in text:
+            first, second = text.split("|")
+            return Pair(_half(first), _half(second))
+        return Negated(_register(text[1:])) if text[0] == "!" else _half(text)
+    kinds: dict[str, Literal["f32", "f64"]] = {"0f": "f32", "0d": "f64"}
+    if text[:2] in kinds:
+        return Immediate(int(f"0x{text[2:]}", 0), kinds[text[:2]])
     return Immediate(int(text.rstrip("U"), 0))
 
 
@@ -99,6 +98,7 @@ def kept(result: Any, register: Operand) -> list[int] | None:
         assert result.dtype == np.bool_
         return [int(value) for value in result.ravel()]
     assert result.dtype.kind in "iu", result.dtype
+    assert result.itemsize <= width, "wider than its register"
     wide = result.astype(f"i{width}" if result.dtype.kind == "i" else f"u{width}")
     return [int(value) for value in wide.astype(f"u{width}").ravel()]
 
@@ -127,6 +127,9 @@ def run(text: str, *sources: Any, raw: bool = False) -> Any:
     results = _once(op, arrays, targets)
     with flush_mode():
         assert _once(op, arrays, targets) == results, "differs in the processor's flushing mode"
+    # A register may be a column of a table: not dense in memory.
+    columns = [np.repeat(array, 2)[::2] for array in arrays]
+    assert _once(op, columns, targets) == results, "differs for what is not dense"
     first = _once(op, [array[:1] for array in arrays], targets)
     assert [None if value is None else value[:1] for value in results] == first
     return results if raw else results[0]
@@ -212,6 +215,13 @@ def number(bits: int, layout: str) -> Fraction | float:
     if exponent == 0:
         return sign * Fraction(fraction, 1 << stored_bits) * Fraction(2) ** (1 - bias)
     return sign * (1 + Fraction(fraction, 1 << stored_bits)) * Fraction(2) ** (exponent - bias)
+
+
+def finite(bits: int, layout: str) -> Fraction:
+    """What the bits of a finite number stand for."""
+    value = number(bits, layout)
+    assert isinstance(value, Fraction)
+    return value
 
 
 def round_to(value: Fraction, layout: str, mode: str = "rn", negative: bool | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Logic, shifts, fields and counts against bits taken one by one, as the PTX manual defines them."""
+"""Logic, shifts, fields and counts against bits taken one by one, as the manual defines them."""
 
 from collections.abc import Callable
 
@@ -80,7 +80,9 @@ def test_shifts_beyond_the_width_are_clamped(width: int) -> None:
 def test_funnel_shifts() -> None:
     a, b, count = product(nasty(32)[::3], nasty(32)[::3], AMOUNTS)
     rows = list(zip(a, b, count, strict=True))
-    for mode, limit in (("wrap", lambda n: n % 32), ("clamp", lambda n: min(n, 32))):
+    limits: dict[str, Callable[[int], int]]
+    limits = {"wrap": lambda n: n % 32, "clamp": lambda n: min(n, 32)}
+    for mode, limit in limits.items():
         cases: dict[str, Callable[[int, int, int], int]] = {
             "l": lambda x, y, n: ((y << 32 | x) << n) >> 32 & 0xFFFFFFFF,
             "r": lambda x, y, n: ((y << 32 | x) >> n) & 0xFFFFFFFF,

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from .lanes import run, signed
+from sparkbuild.qualify.alu.contract import LaneOp
+from sparkbuild.qualify.alu.decode import decode
+
+from .lanes import instruction, run, signed
 
 A, B = 0x83_72_61_50, 0xC7_B6_25_14
 EIGHT = [0x50, 0x61, 0x72, 0x83, 0x14, 0x25, 0xB6, 0xC7]
@@ -62,6 +65,25 @@ def test_generic_selectors_with_and_without_sign() -> None:
     assert run("prmt.b32 %r0, %r1, %r2, %r3", *lanes, given) == expected
 
 
+def test_selectors_and_sources_that_are_the_same_for_all_lanes() -> None:
+    """Registers of one element stand for all lanes; the executor keeps constants so."""
+    generator = np.random.default_rng(14)
+    op = decode(instruction("prmt.b32 %r0, %r1, %r2, %r3"))
+    assert isinstance(op, LaneOp)
+    words = [generator.integers(0, 1 << 32, 64, dtype=np.uint32) for _ in range(3)]
+    for selector in (0x5140, 0x7362, 0xBA98, 0xF0123210):
+        one = np.array([selector], np.uint32)
+        (found,) = op.run(words[0], words[1], one)
+        pairs = zip(words[0].tolist(), words[1].tolist(), strict=True)
+        assert found.tolist() == [picked(a, b, selector & 0xFFFF) for a, b in pairs]
+    table = np.array([0x11100100], np.uint32), np.array([0x8020_01FF], np.uint32)
+    (found,) = op.run(*table, words[2])
+    assert found.tolist() == [picked(0x11100100, 0x802001FF, each) for each in words[2].tolist()]
+    (found,) = op.run(table[0], words[1], words[2])
+    pairs = zip(words[1].tolist(), words[2].tolist(), strict=True)
+    assert found.tolist() == [picked(0x11100100, b, each) for b, each in pairs]
+
+
 def dot(a: int, b: int, a_signed: bool, b_signed: bool) -> int:
     total = 0
     for shift in (0, 8, 16, 24):
@@ -84,6 +106,15 @@ def test_four_products_of_bytes(a_type: str, b_type: str) -> None:
     assert run(f"{text}, %r3", a, b, c) == expected
     expected = [dot(x, 0x01010101, *signs) % (1 << 32) for x in a]
     assert run(f"dp4a.{a_type}.{b_type} %r0, %r1, 0x01010101, 0", a) == expected
+
+
+def test_dot_products_are_widened_by_their_sign() -> None:
+    minus_one = [(1 << 64) - 1]
+    assert run("dp4a.s32.u32 %rd0, %r1, %r2, 0", [0xFF], [1]) == minus_one
+    assert run("dp4a.u32.s32 %rd0, %r1, %r2, 0", [1], [0xFF]) == minus_one
+    assert run("dp4a.u32.u32 %rd0, %r1, %r2, -1", [0], [1]) == [0xFFFFFFFF]
+    assert run("dp2a.lo.s32.u32 %rd0, %r1, %r2, 0", [0xFFFF], [1]) == minus_one
+    assert run("dp2a.hi.u32.u32 %rd0, %r1, %r2, -1", [0], [1]) == [0xFFFFFFFF]
 
 
 @pytest.mark.parametrize("a_type", ["u32", "s32"])

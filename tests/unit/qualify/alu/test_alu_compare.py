@@ -89,6 +89,9 @@ def test_brain_floats_and_pairs_of_halves() -> None:
         0,
         0,
     ]
+    assert run("setp.eq.bf16 %p0, %rs1, %rs2", [0x0001, 0x8000], [0, 0]) == [0, 1]
+    both = run("setp.eq.bf16x2 %p0|%p1, %r1, %r2", [0x0001_8000], [0], raw=True)
+    assert both == [[1], [0]]
     low_less, high_less = 0x3C00_0000, 0x0000_3C00
     found = run(
         "setp.lt.f16x2 %p0|%p1, %r1, %r2", [low_less, high_less], [0x3C003C00] * 2, raw=True
@@ -127,6 +130,8 @@ def test_choices() -> None:
     assert run("selp.b32 %r0, %r1, %r2, !%p3", [1, 2], [3, 4], [1, 0]) == [3, 2]
     assert run("selp.s64 %rd0, -1, 0, %p1", [1, 0]) == [(1 << 64) - 1, 0]
     assert run("selp.f32 %f0, %f1, 0f3F800000, %p2", [7, 7], [1, 0]) == [7, 0x3F800000]
+    assert run("selp.s32 %rd0, %r1, %r2, %p3", [-1], [4], [1]) == [(1 << 64) - 1]
+    assert run("selp.u32 %rd0, %r1, %r2, %p3", [-1], [4], [1]) == [0xFFFFFFFF]
     assert run("selp.b16 %rs0, 0, %rs1, %p2", [5, 5], [1, 0]) == [0, 5]
     assert run("selp.f64 %fd0, %fd1, 0d3FF0000000000000, %p2", [9], [0]) == [0x3FF0000000000000]
 
@@ -134,6 +139,8 @@ def test_choices() -> None:
 def test_choices_by_the_sign_of_a_third() -> None:
     third = [0, 1, -1, 1 << 31]
     assert run("slct.b32.s32 %r0, %r1, %r2, %r3", [1] * 4, [2] * 4, third) == [1, 1, 2, 2]
+    assert run("slct.s32.s32 %rd0, %r1, %r2, %r3", [-1], [2], [0]) == [(1 << 64) - 1]
+    assert run("slct.u32.s32 %rd0, %r1, %r2, %r3", [-1], [2], [0]) == [0xFFFFFFFF]
     floats = [bits(value) for value in (0.0, -0.0, -1e-40, -1.0, math.nan, 2.0)]
     ones, twos = [1] * 6, [2] * 6
     assert run("slct.u32.f32 %r0, %r1, %r2, %f3", ones, twos, floats) == [1, 1, 2, 2, 2, 1]
@@ -162,6 +169,8 @@ def test_moves() -> None:
     assert run("mov.b32 %r0, %f1", [0x3F800000]) == [0x3F800000]
     assert run("mov.f32 %f0, 0f3F800000") == [0x3F800000]
     assert run("mov.b64 %rd0, -2") == [(1 << 64) - 2]
+    assert run("mov.s32 %rd0, %r1", [-2]) == [(1 << 64) - 2]
+    assert run("mov.u32 %rd0, %r1", [-2]) == [(1 << 32) - 2]
     assert run("mov.pred %p0, -1") == [1]
     assert run("mov.pred %p0, %p1", [0, 1]) == [0, 1]
     assert run("mov.b32 %r0, {%rs1, %rs2}", [0x1234], [0xABCD]) == [0xABCD1234]

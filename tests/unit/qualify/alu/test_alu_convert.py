@@ -1,6 +1,7 @@
 """Conversions of single values: integers, f16, bf16, f32, f64, in every direction and rounding."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .lanes import LAYOUTS, nasty, number, round_to, run, signed
+from .lanes import LAYOUTS, nasty, number, product, round_to, run, signed
 
 REGISTER = {8: "%rs", 16: "%rs", 32: "%r", 64: "%rd"}
 INTEGERS = [f"{sign}{width}" for sign in "us" for width in (8, 16, 32, 64)]
@@ -69,7 +70,12 @@ def test_whole_numbers_to_floats(source: str, target: str) -> None:
         assert run(text, values) == wanted, text
 
 
-ROUNDERS = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+ROUNDERS: dict[str, Callable[[Fraction], int]] = {
+    "rni": round,
+    "rzi": math.trunc,
+    "rmi": math.floor,
+    "rpi": math.ceil,
+}
 
 
 def float_cases(kind: str) -> list[int]:
@@ -263,9 +269,33 @@ def test_flushing_and_saturation_of_floats() -> None:
     assert run("cvt.sat.f32.f32 %f0, %f1", values) == [
         1, 0, 0x00800000, 0x3F000000, 0x3F800000, 0, 0,
     ]  # fmt: skip
+    one, two, nan = 1023 << 52, 1024 << 52, 0x7FF8 << 48
+    assert run("cvt.sat.f64.f64 %fd0, %fd1", [1 << 63, 1, two, one, nan, two | 1 << 63]) == [
+        0, 1, one, one, 0, 0,
+    ]  # fmt: skip
     assert run("cvt.ftz.f64.f32 %fd0, %f1", [1]) == [0]
     assert run("cvt.f64.f32 %fd0, %f1", [1]) == [(1023 - 149) << 52]
     tiny = (1023 - 130) << 52
     assert run("cvt.rn.ftz.f32.f64 %f0, %fd1", [tiny]) == [0]
     assert run("cvt.rn.f32.f64 %f0, %fd1", [tiny]) == [1 << 19]
     assert run("cvt.rn.ftz.f16.f32 %rs0, %f1", [0x33800000, 1]) == [1, 0]
+
+
+@pytest.mark.parametrize("kind", [f"{sign}{size}" for sign in "us" for size in (2, 4, 8, 16)])
+def test_two_integers_packed_onto_a_third(kind: str) -> None:
+    size = int(kind[1:])
+    low, high = (-(1 << size - 1), (1 << size - 1) - 1) if kind[0] == "s" else (0, (1 << size) - 1)
+    values = [low - 1, low, low + 1, -1, 0, 1, high - 1, high, high + 1, 1 << 31, (1 << 31) - 1]
+    a, b = product(values, values)
+    c = [(0x9E3779B9 * (index + 1)) % (1 << 32) for index in range(len(a))]
+    mask = (1 << size) - 1
+
+    def clamp(value: int) -> int:
+        return max(low, min(high, signed(value % (1 << 32), 32))) & mask
+
+    pairs = [clamp(x) << size | clamp(y) for x, y in zip(a, b, strict=True)]
+    if size == 16:
+        assert run(f"cvt.pack.sat.{kind}.s32 %r0, %r1, %r2", a, b) == pairs
+        return
+    found = run(f"cvt.pack.sat.{kind}.s32.b32 %r0, %r1, %r2, %r3", a, b, c)
+    assert found == [(pair | z << 2 * size) % (1 << 32) for pair, z in zip(pairs, c, strict=True)]

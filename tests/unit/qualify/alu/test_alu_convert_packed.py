@@ -6,16 +6,17 @@ bias, what the highest codes are), and every code and every middle between two c
 
 import bisect
 import functools
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from .lanes import number, round_to, run
+from .lanes import finite, number, round_to, run
 
 # Exponent bits, stored fraction bits, bias, the largest finite number.
-SMALL = {
+SMALL: dict[str, tuple[int, int, int, int | Fraction]] = {
     "e4m3": (4, 3, 7, 448),
     "e5m2": (5, 2, 15, 57344),
     "e2m1": (2, 1, 1, 6),
@@ -64,7 +65,7 @@ def nearest(value: Fraction | float, name: str, sign: int) -> int:
 def floats_around(name: str) -> list[int]:
     """f32 bits of every number, of every middle, their neighbours, and beyond the largest."""
     values = magnitudes(name)
-    points = [*values, *((a + b) / 2 for a, b in zip(values, values[1:], strict=False))]
+    points = [*values, *((a + b) / 2 for a, b in itertools.pairwise(values))]
     points += [values[-1] * 17 / 16, values[-1] * 2, Fraction(2) ** 127]
     bits = []
     for point in points:
@@ -180,7 +181,7 @@ def test_pairs_of_halves(name: str, mode: str) -> None:
     low += [0x477FF000, 0x477FEFFF, 0x33000000, 0x33000001, 0x80000000, 1, 0x7F7FFFFF]
     high = low[5:] + low[:5]
     one, two = (
-        [round_to(number(each, "f32"), name, mode, bool(each >> 31)) for each in column]
+        [round_to(finite(each, "f32"), name, mode, bool(each >> 31)) for each in column]
         for column in (high, low)
     )
     found = run(f"cvt.{mode}.{name}x2.f32 %r0, %f1, %f2", high, low)
@@ -213,7 +214,7 @@ def test_tf32(mode: str) -> None:
         0x00000FFF,
         0x80003000,
     ]
-    wanted = [round_to(number(each, "f32"), "tf32", mode, bool(each >> 31)) << 13 for each in bits]
+    wanted = [round_to(finite(each, "f32"), "tf32", mode, bool(each >> 31)) << 13 for each in bits]
     assert run(f"cvt.{mode}.tf32.f32 %r0, %f1", bits) == wanted
     assert run(f"cvt.{mode}.tf32.f32 %r0, %f1", [0x7FC00000, 0xFF800000]) == [
         0x7FFFFFFF,

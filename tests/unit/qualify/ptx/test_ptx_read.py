@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from sparkbuild.qualify.fault import PtxError
 from sparkbuild.qualify.ptx.model import (
     Address,
-    Function,
     Guard,
     Immediate,
     Label,
@@ -35,7 +34,7 @@ DATA = Path(__file__).parents[3] / "data" / "ptx"
 HEAD = ".version 8.8\n.target sm_121a, texmode_independent\n.address_size 64\n"
 
 
-def function(body: str, before: str = "") -> Function:
+def function(body: str, before: str = "") -> Any:
     """A kernel with that body, which begins in line 2 of the text behind the header."""
     return read_module(f"{HEAD}{before}.entry k()\n{{{body}}}\n").functions["k"]
 
@@ -48,7 +47,8 @@ def operands(text: str) -> Any:
 
 
 R1, R2, P1, P2 = (
-    Register("%r1", "b32"), Register("%r2", "b32"), Register("%p1", "pred"), Register("%p2", "pred"),
+    Register("%r1", "b32"), Register("%r2", "b32"),
+    Register("%p1", "pred"), Register("%p2", "pred"),
 )  # fmt: skip
 
 
@@ -118,7 +118,8 @@ def test_opcodes_and_modifiers() -> None:
 
 
 def test_labels_and_lines() -> None:
-    body = "\n.reg .b32 %r<3>;\nA:\nmov.u32 %r1, 1; // one\n/* two\n lines */ B: C: mov.u32 %r2,\n 2;\nEND:\n"
+    body = "\n.reg .b32 %r<3>;\nA:\nmov.u32 %r1, 1; // one\n"
+    body += "/* two\n lines */ B: C: mov.u32 %r2,\n 2;\nEND:\n"
     found = function(body)
     assert found.labels == {"A": 0, "B": 1, "C": 1, "END": 2}
     assert [each.line for each in found.body] == [8, 10]
@@ -262,7 +263,8 @@ def test_a_definition_counts_more_than_a_declaration() -> None:
         (".const .b32 v = 0f40000000;", "const", 4, 4, struct.pack("<f", 2)),
         (".global .u16 v[2][3] = {{1, 2}, {3}};", "global", 12, 2,
          struct.pack("<6H", 1, 2, 0, 3, 0, 0)),
-        (".global .v2 .u32 v[2] = {{1, 2}, {3, 4}};", "global", 16, 8, struct.pack("<4I", 1, 2, 3, 4)),
+        (".global .v2 .u32 v[2] = {{1, 2}, {3, 4}};", "global", 16, 8,
+         struct.pack("<4I", 1, 2, 3, 4)),
         (".shared .align 4 .b8 v[12];", "shared", 12, 4, b""),
         (".extern .shared .align 16 .b8 v[];", "shared", 0, 16, b""),
         (".global .align 8 .b64 v;", "global", 8, 8, b""),
@@ -409,6 +411,15 @@ def test_only_what_is_asked_for_is_read() -> None:
         module.variables["v"]
 
 
+def test_copies_hold_what_was_asked_for() -> None:
+    module = read_module(HEAD + ".global .b32 v = 4; .entry k() { ret; }")
+    for copied in (dict(module.functions), {**module.functions}, module.functions.copy()):
+        assert copied["k"] is module.functions["k"]
+    assert {**module.variables}["v"].data == b"\4\0\0\0"
+    assert dict(module.opcodes) == {**module.opcodes} == {"ret": 1}
+    assert "k" in list(module.functions)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
@@ -479,7 +490,10 @@ def _everything(text: str) -> None:
 
 @given(st.text(alphabet='%r1{}[]();:,.@!|_ +-\n\t/*0xf"$mov', max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
+    whole = f"{HEAD}.entry k()\n{{\n{DECLARED}{text}\n}}\n"
+    line = 1
     try:
-        _everything(f"{HEAD}.entry k()\n{{\n{DECLARED}{text}\n}}\n")
+        _everything(whole)
     except PtxError as error:
-        assert 1 <= error.line <= text.count("\n") + 9
+        line = error.line
+    assert 1 <= line <= whole.count("\n") + 1

@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkbuild.qualify.fault import UnsupportedError
+from sparkbuild.qualify.ptx.read import read_module
 from sparkbuild.qualify.simt.contract import Buffer, Launch
 from sparkbuild.qualify.simt.launch import execute
+from sparkbuild.qualify.simt.machine import Machine
+from sparkbuild.qualify.simt.special import Shape
 
 INPUT = ("u64 out", "u64 given")
 LOADED = """
@@ -194,6 +197,44 @@ def test_a_guard_that_is_the_same_for_all(kit: Any) -> None:
     assert (kit.words(body, 32) == 2).all()
 
 
+@pytest.mark.parametrize(("guard", "expected"), [("%p1", 2), ("!%p1", 1), ("%p2", 1), ("!%p2", 2)])
+def test_a_branch_that_is_the_same_for_all(kit: Any, guard: str, expected: int) -> None:
+    body = (
+        kit.thread
+        + f"""
+        mov.u32 %r5, 3; setp.eq.s32 %p1, %r5, 3; setp.eq.s32 %p2, %r5, 4; mov.u32 %r4, 2;
+        @{guard} bra OVER;
+        mov.u32 %r4, 1;
+    OVER:
+        st.global.u32 [%rd1], %r4;
+    """
+    )
+    assert (kit.words(body, 32) == expected).all()
+
+
+def test_a_guard_inside_of_a_branch(kit: Any) -> None:
+    """The predicate is true of lanes as well that are elsewhere."""
+    body = (
+        kit.thread
+        + """
+        mov.u32 %r4, 50; setp.lt.s32 %p1, %r0, 20; setp.lt.s32 %p2, %r0, 10; @%p2 bra OVER;
+        @%p1 add.s32 %r4, %r4, 1; @%p1 st.global.u32 [%rd1], 7; bra.uni DONE;
+    OVER:
+        add.s32 %r4, %r4, 2;
+    DONE:
+        @!%p1 st.global.u32 [%rd1], %r4; @%p2 st.global.u32 [%rd1], %r4;
+    """
+    )
+    assert kit.words(body, 32).tolist() == [52] * 10 + [7] * 10 + [50] * 12
+
+
+def test_the_last_lane_wins_where_all_write_to_one_place(kit: Any) -> None:
+    found = kit.words(kit.thread + "st.global.u32 [%rd0], %r0;", 2)
+    assert found.tolist() == [31, -1]
+    body = kit.thread + "st.global.v2.u32 [%rd0], {%r0, %r3};"
+    assert kit.words(body, 2, grid=2).tolist() == [31, 63]
+
+
 def test_a_guarded_load_leaves_bad_addresses_of_others_alone(kit: Any) -> None:
     body = (
         kit.thread
@@ -302,6 +343,18 @@ def test_a_guarded_call(kit: Any) -> None:
     assert found.tolist() == [0, 4, 8, 12] + [77] * 28
 
 
+def test_a_function_that_hands_its_parameter_on(kit: Any) -> None:
+    on = (
+        FUNCTIONS
+        + """
+    .func (.param .b32 result) on(.param .b32 value)
+    { call.uni (result), twice_or_less, (value); ret; }
+    """
+    )
+    body = kit.thread + CALL.replace("four_times", "on") + "st.global.u32 [%rd1], %r4;"
+    assert kit.words(body, 32, before=on).tolist() == [less(thread) for thread in range(32)]
+
+
 def test_recursion_is_unsupported(kit: Any) -> None:
     loop = """
     .func again() { call.uni again; ret; }
@@ -397,6 +450,33 @@ def test_coverage_tells_what_ran(kit: Any) -> None:
     assert result.lane_steps == 6 * 32
 
 
+def test_a_body_may_end_without_a_return(kit: Any) -> None:
+    text = ".version 9.0\n.target sm_121a\n.entry k() { .reg .b32 %r<2>; mov.u32 %r1, 0; }"
+    result = execute(read_module(text), Launch("k", (1, 1, 1), (32, 1, 1), ()))
+    assert result.executed == {0}
+
+
+def test_blocks_with_much_memory_of_their_own_run_in_turn(kit: Any, monkeypatch: Any) -> None:
+    body = (
+        ".local .align 4 .b8 depot[4096];"
+        + kit.thread
+        + """
+        st.local.u32 [depot+4092], %r3; ld.local.u32 %r4, [depot+4092]; st.global.u32 [%rd1], %r4;
+    """
+    )
+    seen: list[int] = []
+    start = Machine.start
+
+    def watch(self: Machine, shape: Shape) -> None:
+        seen.append(shape.blocks)
+        start(self, shape)
+
+    monkeypatch.setattr(Machine, "start", watch)
+    monkeypatch.setattr("sparkbuild.qualify.simt.launch.OWN_BYTES", 300_000)
+    assert (kit.words(body, 160, grid=5) == np.arange(160)).all()
+    assert seen == [2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [((), "takes 1 arguments, not 0"), ((np.int32(4),), "has 4 bytes, its parameter 8")],
@@ -408,8 +488,13 @@ def test_arguments_must_fit(kit: Any, arguments: Any, message: str) -> None:
 
 def test_a_kernel_must_be_there_and_a_block_must_be_possible(kit: Any) -> None:
     out = Buffer("out", np.zeros(1, dtype=np.int32))
-    with pytest.raises(ValueError, match="2048 threads"):
+    with pytest.raises(ValueError, match="k with 2048 threads a block, of 1024 at most"):
         kit.run("ret;", out, block=2048)
+    text = ".version 9.0 .target sm_121a .entry k() .maxntid 32, 2 { ret; }".replace(" .", "\n.")
+    bounded = read_module(text)
+    execute(bounded, Launch("k", (1, 1, 1), (64, 1, 1), ()))
+    with pytest.raises(ValueError, match="of 64 at most"):
+        execute(bounded, Launch("k", (1, 1, 1), (65, 1, 1), ()))
     module = kit.module("ret;")
     with pytest.raises(UnsupportedError, match="no kernel other"):
         execute(module, Launch("other", (1, 1, 1), (1, 1, 1), ()))

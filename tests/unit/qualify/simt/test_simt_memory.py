@@ -82,8 +82,17 @@ def test_a_store_takes_the_low_bits(kit: Any, kind: str, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("vector", "kind", "size"),
-    [("v2", "u8", 1), ("v4", "u8", 1), ("v2", "b16", 2), ("v4", "u32", 4), ("v8", "f32", 4)]
-    + [("v2", "u64", 8), ("v4", "b64", 8), ("v2", "f32", 4), ("v4", "u16", 2)],
+    [
+        ("v2", "u8", 1),
+        ("v4", "u8", 1),
+        ("v2", "b16", 2),
+        ("v4", "u32", 4),
+        ("v8", "f32", 4),
+        ("v2", "u64", 8),
+        ("v4", "b64", 8),
+        ("v2", "f32", 4),
+        ("v4", "u16", 2),
+    ],
 )
 def test_vectors_come_and_go_in_order(kit: Any, vector: str, kind: str, size: int) -> None:
     count = int(vector[1])
@@ -182,6 +191,23 @@ def test_misaligned(kit: Any, access: str, thread: int) -> None:
     fault = kit.fault(kit.thread + LOAD + access, out, given_, parameters=INPUT)
     assert fault.kind == "misaligned"
     assert fault.lane == (0, thread)
+
+
+@pytest.mark.parametrize(
+    ("access", "kind", "thread"),
+    [
+        ("ld.global.u32 %r4, [%rd2];", "misaligned", 9),
+        ("st.global.u8 [%rd2], %r4;", "read-only", 8),
+        ("ld.global.u8 %r4, [%rd2+70];", "out of bounds", 30),
+    ],
+)
+def test_the_lane_is_told_where_only_some_are_there(
+    kit: Any, access: str, kind: str, thread: int
+) -> None:
+    out = Buffer("out", np.zeros(100, dtype=np.int32), writable=True)
+    body = kit.thread + LOAD + "setp.ge.s32 %p1, %r0, 8;\n@%p1 " + access
+    fault = kit.fault(body, out, source(np.zeros(100, dtype=np.uint8)), parameters=INPUT)
+    assert (fault.kind, fault.lane) == (kind, (0, thread))
 
 
 def test_what_may_not_be_written(kit: Any) -> None:
@@ -293,8 +319,9 @@ def test_a_parameter_by_its_address(kit: Any) -> None:
     body = (
         kit.thread
         + """
-        mov.b64 %rd2, given; and.b32 %r4, %r0, 3; mul.wide.s32 %rd3, %r4, 4; add.s64 %rd2, %rd2, %rd3;
-        ld.param.u32 %r5, [%rd2]; cvta.param.u64 %rd2, %rd2; ld.u32 %r6, [%rd2];
+        mov.b64 %rd2, given; and.b32 %r4, %r0, 3; mul.wide.s32 %rd3, %r4, 4;
+        add.s64 %rd2, %rd2, %rd3; ld.param.u32 %r5, [%rd2]; cvta.param.u64 %rd2, %rd2;
+        ld.u32 %r6, [%rd2];
         add.s32 %r5, %r5, %r6; st.global.u32 [%rd1], %r5;
     """
     )
@@ -396,7 +423,8 @@ def test_where_a_generic_address_points(kit: Any) -> None:
     """
         + kit.thread
         + """
-        mov.u64 %rd2, mine; cvta.local.u64 %rd2, %rd2; mov.u64 %rd3, ours; cvta.shared.u64 %rd3, %rd3;
+        mov.u64 %rd2, mine; cvta.local.u64 %rd2, %rd2;
+        mov.u64 %rd3, ours; cvta.shared.u64 %rd3, %rd3;
         mov.u32 %r4, 0;
         isspacep.local %p1, %rd2; @%p1 add.s32 %r4, %r4, 1;
         isspacep.local %p1, %rd3; @%p1 add.s32 %r4, %r4, 2;
@@ -429,7 +457,8 @@ def test_moves(kit: Any, text: str, value: int) -> None:
     body = (
         kit.thread
         + """
-        mov.u16 %rs1, 0x8765; mov.u16 %rs2, 0x4321; mov.u32 %r5, 0xAAAABBBB; mov.u32 %r6, 0xCCCCDDDD;
+        mov.u16 %rs1, 0x8765; mov.u16 %rs2, 0x4321;
+        mov.u32 %r5, 0xAAAABBBB; mov.u32 %r6, 0xCCCCDDDD;
     """
         + text
         + "st.global.u32 [%rd1], %r4;"
@@ -439,8 +468,16 @@ def test_moves(kit: Any, text: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     "hint",
-    ["volatile.global", "relaxed.gpu.global", "acquire.sys.global", "global.nc.L1::no_allocate"]
-    + ["global.L2::128B", "global.cs", "weak.global", "global.nc.L1::evict_last.L2::256B"],
+    [
+        "volatile.global",
+        "relaxed.gpu.global",
+        "acquire.sys.global",
+        "global.nc.L1::no_allocate",
+        "global.L2::128B",
+        "global.cs",
+        "weak.global",
+        "global.nc.L1::evict_last.L2::256B",
+    ],
 )
 def test_hints_change_nothing(kit: Any, hint: str) -> None:
     body = (
@@ -452,8 +489,12 @@ def test_hints_change_nothing(kit: Any, hint: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ld.global.b128 %rd4, [%rd0];", "ld.global.L2::cache_hint.u32 %r4, [%rd0], %rd4;"]
-    + ["ld.shared::cluster.u32 %r4, [%rd0];", "mov.b128 %rd1, {%rd2, %rd3};"],
+    [
+        "ld.global.b128 %rd4, [%rd0];",
+        "ld.global.L2::cache_hint.u32 %r4, [%rd0], %rd4;",
+        "ld.shared::cluster.u32 %r4, [%rd0];",
+        "mov.b128 %rd1, {%rd2, %rd3};",
+    ],
 )
 def test_forms_that_are_not_known(kit: Any, text: str) -> None:
     with pytest.raises(UnsupportedError):

@@ -54,6 +54,15 @@ def test_reading_before_another_writes_is_a_race(kit: Any) -> None:
     assert "read in PTX line" in str(fault)
 
 
+@pytest.mark.parametrize("block", [32, 64])
+def test_a_reader_that_writes_while_others_may_still_read(kit: Any, block: int) -> None:
+    write = f"setp.eq.s32 %p1, %r0, {block - 1}; @%p1 st.shared.u32 [ours], %r0;"
+    read = "ld.shared.u32 %r5, [ours];"
+    fault = kit.fault(kernel(kit, read, write), block=block)
+    assert (fault.kind, fault.lane) == ("race", (0, block - 1))
+    assert (kit.words(kernel(kit, read, "bar.sync 0;", write), 1, block=block) == -1).all()
+
+
 def test_two_writers_of_different_values_are_a_race(kit: Any) -> None:
     fault = kit.fault(kernel(kit, "st.shared.u32 [ours], %r0;"))
     assert fault.kind == "race"
@@ -72,9 +81,9 @@ def test_two_writers_of_one_value_are_none(kit: Any) -> None:
 
 def test_the_value_counts_not_the_width(kit: Any) -> None:
     equal = "st.shared.u32 [ours+4], 0; st.shared.v2.u16 [ours+4], {%rs1, %rs1};"
-    assert kit.fault(kernel(kit, "mov.u16 %rs1, 1;", equal)).kind == "race"
+    assert kit.fault(kernel(kit, "mov.u16 %rs1, 1;", equal), block=64).kind == "race"
     same = kernel(kit, "mov.u16 %rs1, 0;", equal, "st.global.u32 [%rd1], 1;")
-    assert (kit.words(same, 32) == 1).all()
+    assert (kit.words(same, 64, block=64) == 1).all()
 
 
 def test_neighbouring_bytes_are_no_race(kit: Any) -> None:
@@ -141,7 +150,7 @@ def test_what_lanes_do_together_orders_them(kit: Any, between: str) -> None:
     assert kit.fault(other, block=64).kind == "race"
 
 
-@pytest.mark.parametrize("between", ["", "membar.cta;", "activemask.b32 %r8;", "bar.arrive 1, 64;"])
+@pytest.mark.parametrize("between", ["", "membar.cta;", "activemask.b32 %r8;"])
 def test_nothing_else_orders_lanes_of_a_warp(kit: Any, between: str) -> None:
     assert kit.fault(kernel(kit, SWAP, WRITE, between, READ_SWAP)).kind == "race"
     swap = "st.shared.u32 [%r7], %r5;"
@@ -150,7 +159,8 @@ def test_nothing_else_orders_lanes_of_a_warp(kit: Any, between: str) -> None:
 
 def test_writes_of_a_warp_are_in_the_order_of_the_program(kit: Any) -> None:
     body = kernel(kit, SWAP, WRITE, "add.s32 %r5, %r0, 100; st.shared.u32 [%r7], %r5;",
-                  "bar.warp.sync -1; ld.shared.u32 %r5, [%r21]; st.global.u32 [%rd1], %r5;")  # fmt: skip
+                  "bar.warp.sync -1; ld.shared.u32 %r5, [%r21];",
+                  "st.global.u32 [%rd1], %r5;")  # fmt: skip
     assert (kit.words(body, 32) == (np.arange(32) ^ 31) + 100).all()
 
 
@@ -209,6 +219,7 @@ def test_atomics_are_ordered_among_themselves_only(kit: Any) -> None:
     after = "ld.shared.u32 %r6, [ours]; st.global.u32 [%rd1], %r6;"
     assert (kit.words(kernel(kit, start, count, "bar.sync 0;", after), 64, block=64) == 64).all()
     assert kit.fault(kernel(kit, start, count, after), block=64).kind == "race"
+    assert kit.fault(kernel(kit, start.replace("bar.sync 0;", ""), count), block=64).kind == "race"
     plain = "@%p1 st.shared.u32 [ours], 3;"
     assert kit.fault(kernel(kit, start, count, plain), block=64).kind == "race"
 
@@ -238,6 +249,15 @@ def test_bounds_of_shared_memory(kit: Any, access: str, message: str) -> None:
     fault = kit.fault(kernel(kit, access), before=more, shared=32)
     assert fault.kind == "out of bounds"
     assert message in str(fault)
+
+
+def test_addresses_of_32_bits_wrap(kit: Any) -> None:
+    body = kernel(
+        kit, ".shared .align 4 .b8 after[4]; st.shared.u32 [after], 0;",
+        WRITE, "bar.sync 0; sub.s32 %r6, %r22, 0x40000000;",
+        "ld.shared.u32 %r5, [%r6+0x40000000]; st.global.u32 [%rd1], %r5;",
+    )  # fmt: skip
+    assert (kit.words(body, 64, block=64) == np.arange(64)[::-1]).all()
 
 
 def test_dynamic_shared_memory_has_many_names(kit: Any) -> None:
@@ -280,6 +300,12 @@ def test_a_thread_that_exits_lets_waiting_ones_go(kit: Any) -> None:
     )  # fmt: skip
     found = kit.words(body, 64, block=64)
     assert found.tolist() == list(range(63, 31, -1)) + [-1] * 32
+    first = kernel(
+        kit, WRITE, "setp.ge.s32 %p1, %r0, 32; @%p1 bra LATE; bar.sync 0;", READ, "ret;",
+        "LATE: mov.u32 %r9, 0; LOOP: add.s32 %r9, %r9, 1;",
+        "setp.lt.s32 %p2, %r9, 50; @%p2 bra LOOP;",
+    )  # fmt: skip
+    assert (kit.words(first, 64, block=64) == found).all()
 
 
 def test_barriers_in_different_places_are_one(kit: Any) -> None:
@@ -313,12 +339,29 @@ def test_barriers_with_a_count(kit: Any) -> None:
     assert found.tolist() == [0] * 32 + list(range(32, 0, -1))
 
 
+def test_a_counted_barrier_is_used_again(kit: Any) -> None:
+    give = "st.shared.u32 [%r21], {0}; bar.arrive 3, 64; bar.sync 4, 64;"
+    take = "bar.sync 3, 64; ld.shared.u32 %r{0}, [%r22]; bar.arrive 4, 64;"
+    body = kernel(
+        kit, HALF, *(take.replace("{0}", each) for each in ("5", "6")),
+        "mad.lo.s32 %r5, %r6, 100, %r5; st.global.u32 [%rd1], %r5; ret;", "OVER:",
+        *(give.replace("{0}", each) for each in ("%r0", "%r2")), "st.global.u32 [%rd1], 0;",
+    )  # fmt: skip
+    found = kit.words(body, 64, block=64)
+    assert found.tolist() == [0] * 32 + [6400 + at for at in range(31, -1, -1)]
+
+
 def test_a_counted_barrier_among_some_warps(kit: Any) -> None:
     body = kernel(
         kit, HALF, "st.global.u32 [%rd1], 8; ret; OVER:", WRITE,
         "bar.sync 1, 32; xor.b32 %r7, %r0, 31; mad.lo.s32 %r7, %r7, 4, %r20;", READ_SWAP,
     )  # fmt: skip
     assert kit.words(body, 64, block=64).tolist() == list(range(31, -1, -1)) + [8] * 32
+
+
+def test_arriving_where_nobody_waits_holds_nobody_up(kit: Any) -> None:
+    body = kernel(kit, "bar.arrive 3, 64; st.global.u32 [%rd1], 4;")
+    assert (kit.words(body, 32) == 4).all()
 
 
 def test_a_counted_barrier_for_more_than_come(kit: Any) -> None:
@@ -381,6 +424,16 @@ def test_a_long_stretch_without_a_barrier_is_judged_all_the_same(
     fault = kit.fault(kernel(kit, loop, "st.shared.u32 [%r22], %r3;"), block=64)
     assert fault.kind == "race"
     assert kit.fault(kernel(kit, "st.shared.u32 [%r22], %r3;", loop), block=64).kind == "race"
+
+
+def test_warps_that_met_apart_before_other_blocks_begin(kit: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("sparkbuild.qualify.simt.launch.LANES", 128)
+    body = kernel(
+        kit, SWAP, WRITE, "setp.lt.s32 %p1, %r0, 32; @%p1 bra OVER; bar.warp.sync -1; OVER:",
+        "bar.warp.sync -1;", READ_SWAP,
+    )  # fmt: skip
+    expected = (np.arange(320).reshape(5, 2, 32)[..., ::-1]).reshape(-1)
+    assert (kit.words(body, 320, block=64, grid=5) == expected).all()
 
 
 def test_where_a_race_is_told_with_its_source(kit: Any) -> None:

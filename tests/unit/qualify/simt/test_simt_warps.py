@@ -117,6 +117,20 @@ def test_lanes_that_have_exited_are_not_waited_for(kit: Any) -> None:
     assert kit.words(body + STORE, 32).tolist() == [0x3FF] * 20 + [-1] * 12
 
 
+def test_exited_lanes_are_not_waited_for_while_others_are_elsewhere(kit: Any) -> None:
+    body = (
+        kit.thread
+        + """
+        setp.ge.s32 %p1, %r0, 20; setp.lt.s32 %p2, %r0, 32; and.pred %p1, %p1, %p2; @%p1 exit;
+        @!%p2 bra OVER;
+        setp.lt.s32 %p1, %r0, 10; vote.sync.ballot.b32 %r5, %p1, -1; st.global.u32 [%rd1], %r5;
+    OVER:
+        bar.sync 0;
+    """
+    )
+    assert kit.words(body, 64, block=64).tolist() == [0x3FF] * 20 + [-1] * 44
+
+
 def test_threads_that_a_warp_lacks_are_not_waited_for(kit: Any) -> None:
     body = kit.thread + "setp.ge.s32 %p1, %r0, 0; vote.sync.ballot.b32 %r5, %p1, -1;"
     assert kit.words(body + STORE, 40, block=40).tolist() == [-1] * 32 + [0xFF] * 8

@@ -1,0 +1,112 @@
+"""The variant that carries patches, built by the command: its proofs, and what they bring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkbuild.manifest import find_recipes
+from sparkbuild.patch_proof import check_proofs, prover
+from sparkbuild.source.model import Compiled
+
+pytestmark = pytest.mark.real
+
+PATCHSET, MANIFEST = find_recipes(None).patchset("vision-mtp")
+PROOFS = [(patch.file, proof) for patch in PATCHSET.patches for proof in patch.proof]
+PLAN = """schema = 1
+name = "drafts"
+summary = "the canaries with drafts, in float32"
+passes = [
+  { canary = "qwen35", forms = ["f32"], drafts = true },
+  { canary = "glm47-flash", forms = ["f32"], drafts = true },
+  { canary = "glm5-next", forms = ["f32"], drafts = true },
+]
+"""
+
+
+@pytest.fixture(scope="module")
+def patched(real_work: Path, run_sparkbuild: Callable[..., Any]) -> Compiled:
+    """A build of every patch on the pin, by ``patch check --build``."""
+    done = run_sparkbuild(
+        "patch", "check", "--variant", "vision-mtp", "--build", "--json", "--work", str(real_work)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    assert {patch["state"] for patch in answer["patches"]} == {"applies"}
+    assert PATCHSET.patched is not None
+    assert answer["tree"] == PATCHSET.patched.tree
+    made = answer["compiled"]
+    return Compiled(**made)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What proofs write to, kept from one to the next."""
+    return tmp_path_factory.mktemp("proofs")
+
+
+def test_every_patch_has_a_proof_that_is_there() -> None:
+    assert {file for file, _ in PROOFS} == {patch.file for patch in PATCHSET.patches}
+    check_proofs(MANIFEST, tuple(proof for _, proof in PROOFS))
+
+
+@pytest.mark.parametrize(("file", "proof"), PROOFS, ids=lambda text: Path(text).stem)
+def test_a_proof_holds_with_the_patches(
+    patched: Compiled, scratch: Path, tmp_path: Path, file: str, proof: str
+) -> None:
+    log = tmp_path / "proof.log"
+    found = prover(MANIFEST, scratch)(proof, patched, log)
+    assert found.passed, f"{file}: {found.summary}\n{log.read_text()}"
+
+
+@pytest.mark.parametrize(("file", "proof"), PROOFS, ids=lambda text: Path(text).stem)
+def test_a_proof_fails_on_the_base_for_a_fault_that_it_names(
+    real_build: Any, real_source: Path, scratch: Path, tmp_path: Path, file: str, proof: str
+) -> None:
+    """By a look at the build, not by an error of its own. Which patch cures it says drop-check."""
+    log = tmp_path / "proof.log"
+    stock = Compiled(
+        passed=True, summary="", directory=str(real_build.bin), source=str(real_source)
+    )
+    found = prover(MANIFEST, scratch)(proof, stock, log)
+    told = log.read_text()
+    assert not found.passed, f"{file}: {found.summary}"
+    assert "\nWRONG " in told
+    assert "Traceback" not in told
+
+
+def test_what_the_patches_bring_is_asked_and_right(
+    patched: Compiled, real_work: Path, tmp_path: Path, run_sparkbuild: Callable[..., Any]
+) -> None:
+    plan = tmp_path / "drafts.toml"
+    plan.write_text(PLAN)
+    asked = ("smoke", patched.directory, "--suite", str(plan), "--work", str(real_work), "--json")
+    done = run_sparkbuild(*asked, "--variant", "vision-mtp")
+    assert done.returncode == 0, done.stdout + done.stderr
+    parts = {part["name"]: part["result"] for part in json.loads(done.stdout)["parts"]}
+    for name, result in parts.items():
+        assert {check["state"] for check in result["drafts"]} == {"passed"}, name
+    seen = {name: [check["pictures"] for check in r["drafts"]] for name, r in parts.items()}
+    assert {name for name, found in seen.items() if any(found)} == {"qwen35", "glm47-flash"}
+    exact = {name: [check["exact"] for check in r["drafts"]] for name, r in parts.items()}
+    assert all(any(found) for found in exact.values())
+
+
+def test_a_build_that_lacks_what_its_variant_promises_is_refused(
+    real_build: Any, real_work: Path, tmp_path: Path, run_sparkbuild: Callable[..., Any]
+) -> None:
+    plan = tmp_path / "drafts.toml"
+    passes = [line for line in PLAN.splitlines() if "qwen35" not in line and "47" not in line]
+    plan.write_text("\n".join(passes))
+    asked = ("smoke", str(real_build.bin), "--suite", str(plan), "--work", str(real_work), "--json")
+    done = run_sparkbuild(*asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_sparkbuild(*asked, "--variant", "vision-mtp")
+    assert done.returncode == 14, done.stdout + done.stderr
+    drafts = json.loads(done.stdout)["parts"][0]["result"]["drafts"]
+    assert {check["state"] for check in drafts} == {"failed"}
+    assert all("not implemented yet" in check["reason"] for check in drafts)
