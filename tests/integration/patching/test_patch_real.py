@@ -19,12 +19,8 @@ PATCHSET, MANIFEST = find_recipes(None).patchset("vision-mtp")
 PROOFS = [(patch.file, proof) for patch in PATCHSET.patches for proof in patch.proof]
 PLAN = """schema = 1
 name = "drafts"
-summary = "the canaries with drafts, in float32"
-passes = [
-  { canary = "qwen35", forms = ["f32"], drafts = true },
-  { canary = "glm47-flash", forms = ["f32"], drafts = true },
-  { canary = "glm5-next", forms = ["f32"], drafts = true },
-]
+summary = "the canary whose draft block only the patches compute, in float32"
+passes = [{ canary = "glm5-next", forms = ["f32"], drafts = true }]
 """
 
 
@@ -87,21 +83,15 @@ def test_what_the_patches_bring_is_asked_and_right(
     asked = ("smoke", patched.directory, "--suite", str(plan), "--work", str(real_work), "--json")
     done = run_sparkbuild(*asked, "--variant", "vision-mtp")
     assert done.returncode == 0, done.stdout + done.stderr
-    parts = {part["name"]: part["result"] for part in json.loads(done.stdout)["parts"]}
-    for name, result in parts.items():
-        assert {check["state"] for check in result["drafts"]} == {"passed"}, name
-    seen = {name: [check["pictures"] for check in r["drafts"]] for name, r in parts.items()}
-    assert {name for name, found in seen.items() if any(found)} == {"qwen35", "glm47-flash"}
-    exact = {name: [check["exact"] for check in r["drafts"]] for name, r in parts.items()}
-    assert all(any(found) for found in exact.values())
+    (part,) = json.loads(done.stdout)["parts"]
+    assert {check["state"] for check in part["result"]["drafts"]} == {"passed"}
 
 
 def test_a_build_that_lacks_what_its_variant_promises_is_refused(
     real_build: Any, real_work: Path, tmp_path: Path, run_sparkbuild: Callable[..., Any]
 ) -> None:
     plan = tmp_path / "drafts.toml"
-    passes = [line for line in PLAN.splitlines() if "qwen35" not in line and "47" not in line]
-    plan.write_text("\n".join(passes))
+    plan.write_text(PLAN)
     asked = ("smoke", str(real_build.bin), "--suite", str(plan), "--work", str(real_work), "--json")
     done = run_sparkbuild(*asked)
     assert done.returncode == 0, done.stdout + done.stderr
