@@ -64,7 +64,7 @@ def test_only_the_patched_variant_promises_anything() -> None:
     recipes = find_recipes(None)
     promised = {name: recipes.patchset(name)[0] for name in recipes.patchset_names()}
     assert {name for name, one in promised.items() if one.smoke.abilities} == {"vision-mtp"}
-    assert set(promised["vision-mtp"].smoke.abilities) == {"glm5-next-drafts"}
+    assert set(promised["vision-mtp"].smoke.abilities) == {"glm5-next-drafts", "media-drafts"}
     _, found = load_suite(DATA / load_catalogue().canary("glm5-next").suite)
     assert found.drafts_need in promised["vision-mtp"].smoke.abilities
 

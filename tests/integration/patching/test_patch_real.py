@@ -19,8 +19,11 @@ PATCHSET, MANIFEST = find_recipes(None).patchset("vision-mtp")
 PROOFS = [(patch.file, proof) for patch in PATCHSET.patches for proof in patch.proof]
 PLAN = """schema = 1
 name = "drafts"
-summary = "the canary whose draft block only the patches compute, in float32"
-passes = [{ canary = "glm5-next", forms = ["f32"], drafts = true }]
+summary = "what only the patches bring, in float32"
+passes = [
+  { canary = "glm5-next", forms = ["f32"], drafts = true },
+  { canary = "glm47-flash", forms = ["f32"], drafts = true },
+]
 """
 
 
@@ -83,15 +86,17 @@ def test_what_the_patches_bring_is_asked_and_right(
     asked = ("smoke", patched.directory, "--suite", str(plan), "--work", str(real_work), "--json")
     done = run_sparkbuild(*asked, "--variant", "vision-mtp")
     assert done.returncode == 0, done.stdout + done.stderr
-    (part,) = json.loads(done.stdout)["parts"]
-    assert {check["state"] for check in part["result"]["drafts"]} == {"passed"}
+    parts = {part["name"]: part["result"]["drafts"] for part in json.loads(done.stdout)["parts"]}
+    for name, checks in parts.items():
+        assert {check["state"] for check in checks} == {"passed"}, name
+    assert any(check["pictures"] for check in parts["glm47-flash"])
 
 
 def test_a_build_that_lacks_what_its_variant_promises_is_refused(
     real_build: Any, real_work: Path, tmp_path: Path, run_sparkbuild: Callable[..., Any]
 ) -> None:
     plan = tmp_path / "drafts.toml"
-    plan.write_text(PLAN)
+    plan.write_text("\n".join(line for line in PLAN.splitlines() if "glm47" not in line))
     asked = ("smoke", str(real_build.bin), "--suite", str(plan), "--work", str(real_work), "--json")
     done = run_sparkbuild(*asked)
     assert done.returncode == 0, done.stdout + done.stderr
