@@ -121,14 +121,9 @@ def nvcc(root: Path, source: Path, folder: Path) -> Nvcc:
 
 
 @pytest.fixture(scope="module")
-def source(run_sparkbuild: Run, real_work: Path) -> Path:
+def source(real_tree: Any) -> Path:
     """The pinned tree on disk."""
-    done = run_sparkbuild(
-        "source", "verify", "--variant", "vision", "--work", str(real_work), "--json"
-    )
-    assert done.returncode == 0, done.stderr
-    (place,) = (path for path in (real_work / "sources").iterdir() if path.is_dir())
-    return place
+    return Path(real_tree.directory)
 
 
 def instructions(ptx: str) -> list[str]:
