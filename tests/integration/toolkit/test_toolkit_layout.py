@@ -147,7 +147,10 @@ def test_pip_alone_makes_it_run(
     wheel, _ = packed(toolkit, tmp_path, requires, cublas=False)
     shop = tmp_path / "shop"
     shop.mkdir()
-    (nvidia,) = Workspace(real_work).downloads.glob("*/nvidia_cuda_runtime-*x86_64.whl")
+    locked = read_book(find_recipes(None)).locked("cuda-13.0", "linux-x86_64")
+    assert locked
+    (name,) = (wheel.file for wheel in locked.wheels if wheel.project == "nvidia-cuda-runtime")
+    (nvidia,) = Workspace(real_work).downloads.glob(f"*/{name}")
     shutil.copyfile(nvidia, shop / nvidia.name)
     venv = installed(wheel, shop, tmp_path / "venv")
     done = subprocess.run([venv / "bin" / "llama-server"], cwd="/", env={}, capture_output=True,
