@@ -255,7 +255,8 @@ def unknown_name(noun: str, name: str, names: Sequence[str], place: Path) -> Unk
 def find_recipes(given: Path | None) -> Recipes:
     """``given``, or the recipes installed with sparkbuild, or those of a source checkout."""
     package = Path(__file__).parent
-    for root in [given] if given else [package / "_recipes", package.parent]:
+    # Programs that are given files of it run in folders of their own.
+    for root in [given.absolute()] if given else [package / "_recipes", package.parent]:
         if (root / "patchsets").is_dir() and (root / "toolchains").is_dir():
             return Recipes(root)
     raise UnknownNameError(

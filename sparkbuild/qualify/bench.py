@@ -131,18 +131,17 @@ def _lost(probe: Probe, unit: Unit) -> Probed:
 
 
 def _early(order: Order, by_unit: dict[str, list[Probe]], at_once: int) -> Iterator[Unit | Judged]:
-    """The urgent probes of the first unit in this very process, which waits for no other; then all.
+    """The first unit, the most urgent one, in this very process; then all others.
 
     Whoever stops at the first mistake would else wait for what began beside it.
     """
-    name, probes = next(iter(by_unit.items()))
-    urgent = [probe for probe in probes if probe.urgent]
-    if urgent:
-        unit = _compile(order, name)
-        yield unit
-        if unit.compiled:
-            yield from (_judge(order, unit, probe.name) for probe in urgent)
-    yield from _results(order, by_unit, at_once)
+    (name, probes), *others = by_unit.items()
+    unit = _compile(order, name)
+    yield unit
+    if unit.compiled:
+        yield from (_judge(order, unit, probe.name) for probe in probes)
+    if others:
+        yield from _results(order, dict(others), at_once)
 
 
 def _results(

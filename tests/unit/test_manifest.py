@@ -184,3 +184,12 @@ def test_a_recipe_must_be_where_its_name_says(tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         Recipes(tmp_path).patchset("other")
     assert "'demo'" in caught.value.message
+
+
+def test_recipes_that_are_named_from_here_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("patchsets", "toolchains"):
+        (tmp_path / "mine" / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert find_recipes(Path("mine")).root == tmp_path / "mine"
