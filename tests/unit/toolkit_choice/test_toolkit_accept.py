@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,19 @@ from sparkbuild.report.junit import junit_xml
 from sparkbuild.report.model import Report
 from sparkbuild.report.terminal import closing
 from sparkbuild.source.model import PatchedTree
-from sparkbuild.toolkit.model import Accepted, HostCompiler, Toolkit
+from sparkbuild.toolkit.model import Accepted, HostCompiler, Part, Toolkit
 
 TAKEN = Accepted(id="cicc-13.2-byte-mask", effect="drops the mask of a byte")
 OTHER = Accepted(id="another", effect="may do harm")
+
+NVCC = Part(name="nvcc", version="13.2.51", read_from="bin/nvcc", path="bin/nvcc", sha256="1" * 64)
 
 
 def toolkit(*accepted: Accepted) -> Toolkit:
     host = HostCompiler(c="cc", cxx="c++", identification="GNU 1", target="x", sha256="0" * 64)
     return Toolkit(
         toolchain="cuda-13.2.0", label="cu1320", kind="cuda", host=host, root="/opt/cuda",
-        architectures=("121a",), accepted=accepted,
+        architectures=("121a",), accepted=accepted, parts=(NVCC,),
     )  # fmt: skip
 
 
@@ -112,6 +115,7 @@ def test_junit_has_it_as_a_property() -> None:
 
 def test_the_wheel_carries_it(tmp_path: Path) -> None:
     (tmp_path / "LICENSE").write_text("MIT")
+    shutil.copyfile("/bin/true", tmp_path / "llama-server")
     binary = Binary(
         name="llama-server", sha256="a" * 64, size=1, machine="EM_X86_64", build_id="b",
         soname=None, needed=(), runpath=("$ORIGIN",), sm_targets=("sm_121a",),
