@@ -43,6 +43,8 @@ class Desk:
     """What the build promises to do that its base cannot."""
     label: str = ""
     """What is said of all that is done, beside the canary and the form."""
+    first: bool = False
+    """Whether the first thing that is wrong ends the work on a canary."""
     held: bool = False
     """Whether the right to write is held already, by who started this process or this work."""
 

@@ -115,6 +115,9 @@ def run_canary(
                 desk, entry, form, place, flags
             ))  # fmt: skip
             found.ran += [ran] if ran else []
+            if desk.first and not (ran and ran.passed):
+                drafts = False
+                break
         if drafts and entry.drafts:
             skip = missed | found.missed()
             checks = _tried(
@@ -203,7 +206,7 @@ def _pass(
 
     log = place.log("run", form, desk.backend, cache, *re.findall(r"\w+", desk.label))
     setup = setup_of(desk, place, files, form, flags, log, cache=cache)
-    report = canary(folder, setup, on_item=told, answers=answers)
+    report = canary(folder, setup, on_item=told, answers=answers, first=desk.first)
     right = sum(one.passed for one in report.items)
     faults = report.log.count("fault")
     summary = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import rich_click as click
@@ -59,6 +60,11 @@ from sparkbuild.console import JSON, WORK, console, print_json
     is_flag=True,
     help="Change one switch at a time where something fails, and name the first that cures it.",
 )
+@click.option(
+    "--first",
+    is_flag=True,
+    help="Stop at the first thing that is wrong; the quickest are asked first.",
+)
 @JUNIT
 @CANARIES
 @WORK
@@ -74,6 +80,7 @@ def smoke_command(
     threads: int,
     processes: int | None,
     diagnose: bool,
+    first: bool,
     junit: Path | None,
     data: Path | None,
     work: Path | None,
@@ -110,7 +117,7 @@ def smoke_command(
         return
     _ask_plan(
         build, suite, variant=variant, backend=backend, threads=threads, processes=processes,
-        diagnose=diagnose, junit=junit, data=data, work=work, as_json=as_json,
+        diagnose=diagnose, first=first, junit=junit, data=data, work=work, as_json=as_json,
     )  # fmt: skip
 
 
@@ -123,6 +130,7 @@ def _ask_plan(
     threads: int,
     processes: int | None,
     diagnose: bool,
+    first: bool,
     junit: Path | None,
     data: Path | None,
     work: Path | None,
@@ -154,6 +162,7 @@ def _ask_plan(
         desk = desk_for(
             folder, build, work, live, backend=backend, threads=threads, abilities=abilities
         )
+        desk = replace(desk, first=first)
         found = run_plan(
             desk,
             catalogue,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -57,11 +57,14 @@ def processes() -> int:
     return max(1, min(int(usable_cores()), room, _MOST))
 
 
-def worked(units: Sequence[Unit], *, at_once: int, live: Observer) -> Iterator[tuple[Unit, Result]]:
+def worked(
+    units: Sequence[Unit], *, at_once: int, live: Observer
+) -> Generator[tuple[Unit, Result]]:
     """Each unit with its result, as they end.
 
-    With one at a time all is done in this process. Only the main thread may call this. Raises what
-    is no finding about a build: SmokeError short of memory, DiskFullError, HostError.
+    With one at a time all is done in this process. Whoever wants no more closes the iterator: what
+    still runs is ended then. Only the main thread may call this. Raises what is no finding about a
+    build: SmokeError short of memory, DiskFullError, HostError.
     """
     if at_once == 1 or len(units) == 1:
         ran: dict[int, list[Result]] = {}
@@ -74,7 +77,7 @@ def worked(units: Sequence[Unit], *, at_once: int, live: Observer) -> Iterator[t
     yield from _pooled(units, at_once, live)
 
 
-def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Iterator[tuple[Unit, Result]]:
+def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Generator[tuple[Unit, Result]]:
     waiting, ended = list(units), dict[int, list[Result]]()
     running: dict[Future[_Done], Unit] = {}
     with ExitStack() as stack:
@@ -85,6 +88,7 @@ def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Iterator[tup
             initializer=process.end_with_parent,
         )
         stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        stack.push(_ended_when_unwanted)
         while waiting or running:
             for unit in _ready(waiting, running.values())[: at_once - len(running)]:
                 waiting.remove(unit)
@@ -101,6 +105,13 @@ def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Iterator[tup
                     live.finished(report)
                 ended.setdefault(unit.part, []).append(done.result)
                 yield unit, done.result
+
+
+def _ended_when_unwanted(kind: type[BaseException] | None, *_: object) -> None:
+    """End the pool's processes, and with them their servers, where nobody wants their results."""
+    if kind:
+        for child in multiprocessing.active_children():
+            child.terminate()
 
 
 def _ended(future: Future[_Done], unit: Unit) -> _Done:

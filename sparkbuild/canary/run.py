@@ -73,12 +73,14 @@ def canary(
     quick: bool = False,
     answers: bool = True,
     behaves: bool = True,
+    first: bool = False,
 ) -> CanaryReport:
     """Run the suite in ``folder``; a report, whatever the answers and the server's log are.
 
     ``quick`` stops at the first reference that fails, and asks questions only where none did, and
     each once. Without ``answers`` numbers are all that is asked for; without ``behaves`` nothing is
-    asked to see how the server serves.
+    asked to see how the server serves. ``first`` ends at the first reference that fails, and after
+    the answers where too few are right: what follows would say no more.
     Only the main thread may call this. Raises ManifestError or CanaryError where the suite itself
     is not as recorded, SmokeError where the server does not come up or is short of memory.
     """
@@ -90,10 +92,11 @@ def canary(
     with served(setup, suite) as server:
         loaded = time.monotonic()
         asker = Asker(server, suite, pictures, numbers, bound, on_item)
-        items = asker.references(quick=quick)
-        if answers and (not quick or all(item.passed for item in items)):
+        items = asker.references(quick=quick or first)
+        if answers and (not (quick or first) or all(item.passed for item in items)):
             items += asker.answers(setup.slots)
-        if answers and behaves and not quick:
+        ended_early = first and not all(one.passed for one in _groups(items, limits, setup.form))
+        if answers and behaves and not quick and not ended_early:
             session = behaviour.Session(
                 server=server,
                 api=Api(server.client),

@@ -1,4 +1,4 @@
-"""What a planter is given, and what it gives back: the runner knows no more of any kind of fault."""
+"""What a planter is given and gives back: the runner knows no more of any kind of fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Place:
     ``scratch`` is an empty folder for this fault alone, gone afterwards. ``catalogue`` is the
     folder of the faults' data. ``work`` is a work folder with the clean product's own build in it,
     to be read and copied, never written to. ``lane`` is a work folder for changed builds, used by
-    one fault at a time. ``log`` takes everything that planting prints.
+    one fault at a time. ``log`` takes everything that planting prints. ``jobs`` are the cores that
+    planting and asking may use.
     """
 
     scratch: Path
@@ -25,6 +26,7 @@ class Place:
     work: Path
     lane: Path
     log: Path
+    jobs: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +46,15 @@ class NotPlantedError(Exception):
     """A fault could not be planted, which says nothing of the product."""
 
 
-S = TypeVar("S", bound=Seed, contravariant=True)
+S_contra = TypeVar("S_contra", bound=Seed, contravariant=True)
 
 
-class Planter(Protocol[S]):
+class Planter(Protocol[S_contra]):
     """Plants one kind of seed; leaving the context takes it out again, however the run ended.
 
     Raises NotPlantedError where the seed does not take (a patch that no longer applies, a build
     that does not compile, a file that is not there).
     """
 
-    def __call__(self, seed: S, place: Place) -> AbstractContextManager[Planted]:
+    def __call__(self, seed: S_contra, place: Place) -> AbstractContextManager[Planted]:
         """The fault in place for as long as the context lasts."""

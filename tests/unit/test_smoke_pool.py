@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sparkbuild import smoke_pool
-from sparkbuild.canary.catalogue import Canary
+from sparkbuild.canary.catalogue import DATA, Canary, load_catalogue
 from sparkbuild.canary.forms import Programs
 from sparkbuild.canary.model import CanaryReport, Item
 from sparkbuild.canary_desk import Desk
@@ -83,3 +85,36 @@ def test_there_is_a_process_for_each_core_that_has_memory(monkeypatch: pytest.Mo
         assert smoke_pool.processes() == wanted
     Memory.available = 1 << 40
     assert smoke_pool.processes() == 8
+
+
+def test_who_wants_no_more_ends_what_still_runs(tmp_path: Path) -> None:
+    hanging = tmp_path / "llama-server"
+    hanging.write_text("#!/bin/sh\nexec sleep 97.531\n")
+    hanging.chmod(0o755)
+    entry = load_catalogue(DATA).canary("llama")
+
+    def asked(server: Path, root: str) -> Unit:
+        desk = Desk(
+            data=DATA, root=tmp_path / root, live=_Kept(), held=True,
+            programs=Programs(server=server, quantiser=server),
+        )  # fmt: skip
+        (desk.root / "llama").mkdir(parents=True)
+        return Unit(part=0, desk=desk, entry=entry, forms=("q8_0",))
+
+    units = [asked(hanging, "hangs"), asked(Path("/bin/false"), "fails")]
+    asking = worked(units, at_once=2, live=_Kept())
+    unit, result = next(asking)
+    assert unit is units[1]
+    assert result.failures
+    waited = time.monotonic()
+    while not _sleeping():  # the other server is up by now, or about to be
+        assert time.monotonic() - waited < 60
+        time.sleep(0.05)
+    asking.close()
+    assert time.monotonic() - waited < 60
+    assert not _sleeping()
+
+
+def _sleeping() -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline"])
+    return [one for one in found if "97.531" in (one.info["cmdline"] or ())]
