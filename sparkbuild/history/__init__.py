@@ -1,0 +1,1 @@
+"""What was run, when, with what result and which figures: a SQLite file, pages made of it."""
