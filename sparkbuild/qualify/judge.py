@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +17,9 @@ from sparkbuild.qualify.model import Mistake, Place, Probed
 from sparkbuild.qualify.probes.entries import find_entry
 from sparkbuild.qualify.probes.model import Case, Expected, Probe
 from sparkbuild.qualify.ptx.model import Instruction, Location, Module
-from sparkbuild.qualify.simt.contract import Result
+from sparkbuild.qualify.simt.contract import Launch, Result
 from sparkbuild.qualify.simt.launch import execute
+from sparkbuild.qualify.simt.watch import Watch
 
 _PART = re.compile(r"K?(\d+)")
 """Before a name in a mangled one: its length."""
@@ -73,7 +75,9 @@ def judge(probe: Probe, module: Module, *, seed: int = SEED) -> Judged:
             outputs.update(np.ascontiguousarray(result.buffers[name]).tobytes())
             found = _compare(case, name, expected, result)
             compared += found.count
-            mistake = mistake or found.mistake
+            if found.mistake and not mistake:
+                launch, shape = replace(case.launch, entry=entry), expected.values.shape
+                mistake = _written(module, launch, found.mistake, result.buffers[name], shape)
             if found.margin > margin:
                 margin, worst = found.margin, f"{case.label}, {name}"
         if mistake:
@@ -154,6 +158,27 @@ def _unsupported(probe: Probe, error: UnsupportedError | PtxError, began: float)
 def _fault(case: Case, fault: DeviceFault) -> Mistake:
     return Mistake(
         case=case.label, kind=fault.kind, text=str(fault), where=place(fault.instruction)
+    )
+
+
+def _written(
+    module: Module,
+    launch: Launch,
+    mistake: Mistake,
+    buffer: NDArray[Any],
+    shape: tuple[int, ...],
+) -> Mistake:
+    """The mistake with the instruction that wrote the wrong value: the launch once more, watched.
+
+    What led to the value may be wrong long before; this is where to begin to read.
+    """
+    at = int(np.ravel_multi_index(mistake.index, shape)) if shape else 0
+    watch = Watch(buffer=mistake.buffer, offset=at * buffer.itemsize)
+    execute(module, launch, watch=watch)
+    block, thread = watch.thread
+    who = f"written by thread {thread} of block {block}" if watch.writer else "never written"
+    return msgspec.structs.replace(
+        mistake, text=f"{mistake.text}, {who}", where=place(watch.writer)
     )
 
 

@@ -2,9 +2,8 @@
 
 What the executor has to know beyond the contract: a negated predicate (``!%p``) is passed as the
 register holds it, and negated here; a result can be one of the sources itself (``mov``), so no
-result may be written into; a sink among the destinations still gets its array. Floats run up to
-three times faster inside ``flush.flush_mode()``, and large arrays after
-``heap.keep_freed_memory()``. Carries (``add.cc``) are not kept, so those forms are refused.
+result may be written into; a sink among the destinations still gets its array. Carries
+(``add.cc``) are not kept, so those forms are refused.
 """
 
 from __future__ import annotations

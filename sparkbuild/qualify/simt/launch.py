@@ -20,6 +20,7 @@ from sparkbuild.qualify.simt.program import Program, flatten
 from sparkbuild.qualify.simt.races import Races
 from sparkbuild.qualify.simt.special import Shape
 from sparkbuild.qualify.simt.symbols import Symbols
+from sparkbuild.qualify.simt.watch import Watch
 
 LIMIT_STEPS: Final = 1_000_000
 """Instructions, each for all lanes at once, after which a program counts as endless. The longest of
@@ -32,23 +33,26 @@ OWN_BYTES: Final = 64 << 20
 """Shared and local memory of the blocks that run together."""
 
 
-def execute(module: Module, launch: Launch, *, limit_steps: int = LIMIT_STEPS) -> Result:
-    """Run the launch to its end.
+def execute(
+    module: Module, launch: Launch, *, limit_steps: int = LIMIT_STEPS, watch: Watch | None = None
+) -> Result:
+    """Run the launch to its end; ``watch`` is told who wrote what it watches.
 
     Blocks run some at a time, in the order of their numbers. Raises DeviceFault where the program
     is wrong, UnsupportedError where the executor lacks something, ValueError where the launch does
     not fit the kernel.
     """
     with calm(), np.errstate(all="ignore"):
-        return _execute(module, launch, limit_steps)
+        return _execute(module, launch, limit_steps, watch)
 
 
-def _execute(module: Module, launch: Launch, limit_steps: int) -> Result:
+def _execute(module: Module, launch: Launch, limit_steps: int, watch: Watch | None) -> Result:
     program = flatten(module, launch.entry)
     memory = Memory()
     symbols = Symbols(module, launch, memory)
     symbols.bind(program.frames[0])
     machine = Machine(program, memory, limit_steps)
+    machine.watch = watch
     machine.barriers = barriers = Barriers(machine)
     machine.order = races = Races(machine, smallest_access(program))
     symbols.machine = machine

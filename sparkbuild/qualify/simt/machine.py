@@ -19,6 +19,7 @@ from sparkbuild.qualify.simt.memory import POISON, Memory, Region
 from sparkbuild.qualify.simt.op import WIDTHS, Mask, Op, Run, Values
 from sparkbuild.qualify.simt.program import Program
 from sparkbuild.qualify.simt.special import WARP, Shape, special
+from sparkbuild.qualify.simt.watch import Watch
 
 PATIENCE: Final = 4096
 """Turns without all lanes together, after which the group that is furthest ahead has as many: what
@@ -86,6 +87,7 @@ class Machine:
         self.barriers: Waiting
         self.order: Order
         self.starting: list[Callable[[], None]] = []
+        self.watch: Watch | None = None
         self._undefined = [_UNDEFINED[each] for each in program.types]
         self.registers.extend(self._undefined)
 

@@ -17,6 +17,7 @@ from sparkbuild.qualify.ptx.model import Instruction
 from sparkbuild.qualify.simt.machine import Machine
 from sparkbuild.qualify.simt.memory import WINDOWS, Region, allowed
 from sparkbuild.qualify.simt.op import Values
+from sparkbuild.qualify.simt.watch import Watch
 
 _ored: Final = np.bitwise_or.reduce
 _ADDRESSES: Final = 1 << 64
@@ -193,3 +194,24 @@ class Site:
             lane=self.machine.thread(lane),
             address=address,
         )
+
+
+class WatchedSite(Site):
+    """The accesses of an instruction that writes, some of which may meet what is watched."""
+
+    watch: Watch
+
+    def meet(self, address: Values, lanes: NDArray[np.intp] | None) -> list[Meeting]:
+        """See Site; also keeps the instruction where it meets the watched byte."""
+        meetings = super().meet(address, lanes)
+        watch = self.watch
+        for meeting in meetings:
+            if meeting.region.space != "global" or meeting.region.name != watch.buffer:
+                continue
+            hits = np.flatnonzero(np.atleast_1d(meeting.index) == watch.offset >> self.shift)
+            if hits.size:
+                row = int(hits[-1])
+                lane = row if meeting.rows is None else int(meeting.rows[row])
+                watch.writer = self.instruction
+                watch.thread = self.machine.thread(self._lane(lane, lanes))
+        return meetings

@@ -35,7 +35,7 @@ from sparkbuild.qualify.simt.matrix import (
 from sparkbuild.qualify.simt.op import Op, Run
 from sparkbuild.qualify.simt.program import Step
 from sparkbuild.qualify.simt.races import Races
-from sparkbuild.qualify.simt.site import Site
+from sparkbuild.qualify.simt.site import Site, WatchedSite
 from sparkbuild.qualify.simt.slots import Slots
 from sparkbuild.qualify.simt.wmma import (
     FragmentForm,
@@ -92,7 +92,8 @@ class Transfers:
         """The site of an access and the register of its address."""
         if not isinstance(where, Address):
             raise UnsupportedError(f"{step.instruction.name} at {where}", step.instruction)
-        site = Site(
+        watch = self._machine.watch
+        site = (WatchedSite if watch and writes else Site)(
             self._machine,
             step.instruction,
             space=space,
@@ -100,6 +101,8 @@ class Transfers:
             plus=where.offset,
             writes=writes,
         )
+        if watch and isinstance(site, WatchedSite):
+            site.watch = watch
         return site, self._slots.base(step, where)
 
     def _plain(self, step: Step) -> Run:

@@ -12,7 +12,6 @@ from sparkbuild.qualify.alu.contract import LaneOp
 from sparkbuild.qualify.alu.decode import decode
 from sparkbuild.qualify.alu.errors import TENSOR_CORES, mma_bound
 from sparkbuild.qualify.alu.flush import UNIT, flush_mode
-from sparkbuild.qualify.alu.heap import keep_freed_memory
 
 from .lanes import instruction
 
@@ -79,11 +78,6 @@ def test_without_the_processors_help_all_is_the_same(monkeypatch: pytest.MonkeyP
             assert not works
             without = op.run(*words)[0]
     assert np.array_equal(with_help, without)
-
-
-def test_freed_memory_is_kept_or_the_answer_is_no() -> None:
-    assert keep_freed_memory() in {True, False}
-    assert np.ones(1 << 20).sum() == 1 << 20
 
 
 def cut(value: float, unit: float) -> float:
