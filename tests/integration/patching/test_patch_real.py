@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparkbuild.build.jobs import usable_cores
 from sparkbuild.manifest import find_recipes
 from sparkbuild.patch_proof import check_proofs, prover
+from sparkbuild.report.patches import Proven
 from sparkbuild.source.model import Compiled
 
 pytestmark = pytest.mark.real
@@ -51,33 +56,80 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("proofs")
 
 
+Proofs = dict[str, Future[Proven]]
+
+
+def prove(proof: str, made: Compiled, scratch: Path, log: Path) -> Proven:
+    return prover(MANIFEST, scratch)(proof, made, log)
+
+
+@contextmanager
+def proved(wanted: set[str], made: Compiled, scratch: Path, logs: Path) -> Iterator[Proofs]:
+    """Proofs of one build, as many at a time as there are cores: a server of theirs uses one."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max(1, int(usable_cores())), mp_context=context) as pool:
+        yield {
+            proof: pool.submit(prove, proof, made, scratch, logs / f"{Path(proof).stem}.log")
+            for proof in dict.fromkeys(proof for _, proof in PROOFS)
+            if proof in wanted
+        }
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def wanted(request: pytest.FixtureRequest, test: Callable[..., None]) -> set[str]:
+    """Proofs that were selected of a test."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    chosen = [item for item in items if item.originalname == test.__name__]
+    return {str(item.callspec.params["proof"]) for item in chosen}
+
+
+@pytest.fixture(scope="module")
+def with_patches(
+    request: pytest.FixtureRequest, patched: Compiled, scratch: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Proofs]:  # fmt: skip
+    logs = tmp_path_factory.mktemp("with-patches")
+    chosen = wanted(request, test_a_proof_holds_with_the_patches)
+    with proved(chosen, patched, scratch, logs) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def without_patches(
+    request: pytest.FixtureRequest, real_build: Any, real_source: Path, scratch: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Proofs]:  # fmt: skip
+    stock = Compiled(
+        passed=True, summary="", directory=str(real_build.bin), source=str(real_source)
+    )
+    chosen = wanted(request, test_a_proof_fails_on_the_base_for_a_fault_that_it_names)
+    if not os.environ.get("SPARKBUILD_TEST_PROOFS"):
+        chosen = {proof for proof in chosen if Path(proof).stem not in LONG}
+    logs = tmp_path_factory.mktemp("without-patches")
+    with proved(chosen, stock, scratch, logs) as running:
+        yield running
+
+
 def test_every_patch_has_a_proof_that_is_there() -> None:
     assert {file for file, _ in PROOFS} == {patch.file for patch in PATCHSET.patches}
     check_proofs(MANIFEST, tuple(proof for _, proof in PROOFS))
 
 
 @pytest.mark.parametrize(("file", "proof"), PROOFS, ids=lambda text: Path(text).stem)
-def test_a_proof_holds_with_the_patches(
-    patched: Compiled, scratch: Path, tmp_path: Path, file: str, proof: str
-) -> None:
-    log = tmp_path / "proof.log"
-    found = prover(MANIFEST, scratch)(proof, patched, log)
-    assert found.passed, f"{file}: {found.summary}\n{log.read_text()}"
+def test_a_proof_holds_with_the_patches(with_patches: Proofs, file: str, proof: str) -> None:
+    found = with_patches[proof].result()
+    assert found.passed, f"{file}: {found.summary}\n{Path(found.log).read_text()}"
 
 
 @pytest.mark.parametrize(("file", "proof"), PROOFS, ids=lambda text: Path(text).stem)
 def test_a_proof_fails_on_the_base_for_a_fault_that_it_names(
-    real_build: Any, real_source: Path, scratch: Path, tmp_path: Path, file: str, proof: str
+    without_patches: Proofs, file: str, proof: str
 ) -> None:
     """By a look at the build, not by an error of its own. Which patch cures it says drop-check."""
     if Path(proof).stem in LONG and not os.environ.get("SPARKBUILD_TEST_PROOFS"):
         pytest.skip("long runs against the base: SPARKBUILD_TEST_PROOFS is not set")
-    log = tmp_path / "proof.log"
-    stock = Compiled(
-        passed=True, summary="", directory=str(real_build.bin), source=str(real_source)
-    )
-    found = prover(MANIFEST, scratch)(proof, stock, log)
-    told = log.read_text()
+    found = without_patches[proof].result()
+    told = Path(found.log).read_text()
     assert not found.passed, f"{file}: {found.summary}"
     assert "\nWRONG " in told
     assert "Traceback" not in told
