@@ -250,6 +250,7 @@ def desk_for(
     cache: str | None = None,
     threads: int = 1,
     abilities: Collection[Ability] = (),
+    first: bool = False,
 ) -> Desk:
     """What work on canaries has in hand; ``backend`` and ``cache`` as their options have them."""
     from sparkbuild.canary.forms import programs
@@ -267,4 +268,5 @@ def desk_for(
         cache=cast("CacheType | None", cache),
         threads=threads,
         abilities=frozenset(abilities),
+        first=first,
     )

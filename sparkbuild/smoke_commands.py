@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 
 import rich_click as click
@@ -160,9 +159,9 @@ def _ask_plan(
             build = stack.enter_context(unpacked(build, workspace.root))
         live = stack.enter_context(Live(screen))
         desk = desk_for(
-            folder, build, work, live, backend=backend, threads=threads, abilities=abilities
-        )
-        desk = replace(desk, first=first)
+            folder, build, work, live, backend=backend, threads=threads, abilities=abilities,
+            first=first,
+        )  # fmt: skip
         found = run_plan(
             desk,
             catalogue,

@@ -1,0 +1,1 @@
+"""Pure functions from a captured machine to findings."""

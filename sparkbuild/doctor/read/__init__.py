@@ -1,0 +1,1 @@
+"""The live reading: the only part that touches the system."""
