@@ -1,133 +1,33 @@
-"""``sparkbuild inspect``: what a model file is, and whether it fits a build and this machine."""
+"""``sparkbuild inspect``: what a model, a program or a wheel is, and whether it will serve."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import rich_click as click
 from click import get_current_context
+from rich.markup import escape
 
-from sparkbuild.console import JSON, console, print_json
+from sparkbuild.console import JSON, RECIPES, WORK, console, print_json
 from sparkbuild.errors import UsageError
 from sparkbuild.model.mend.place import LINKED, Linked
-from sparkbuild.model.types import CACHE_TYPES
+from sparkbuild.model_options import server_options, size_of
+from sparkbuild.report.text import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkbuild.inspect_seen import Seen
+    from sparkbuild.inspect_work import Wanted
     from sparkbuild.model.asked import Machine
-
-DRAFTS: Final = (
-    "draft-mtp", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache",
-)  # fmt: skip
-"""What llama-server's ``--spec-type`` takes (common/speculative.cpp of b11434), less what needs a
-draft model besides: its memory could not be added up."""
-
-_SIZE: Final = re.compile(
-    r"(?P<number>\d{1,15}(?:\.\d{1,9})?) ?(?:(?P<unit>[kmgt])(?P<kind>i?b)?|b)?", re.IGNORECASE
-)
-_UNITS: Final = " kmgt"
-_COUNT: Final = click.IntRange(min=1)
-_CACHE: Final = click.Choice(CACHE_TYPES)
-
-
-def size_of(text: str) -> int:
-    """Bytes of a size: K, M, G and T are powers of 1024 (as KiB ...), KB ... those of 1000.
-
-    Raises UsageError where the text is no size.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(
-            f"{text!r} is no size",
-            problems=["expected a number of bytes, or one with a unit: 119G, 2048MiB, 64GB"],
-            next_step="give --available such a size",
-        )
-    base = 1000 if (match["kind"] or "").lower() == "b" else 1024
-    power = _UNITS.index((match["unit"] or " ").lower())
-    return int(float(match["number"]) * base**power)
 
 
 @click.command("inspect")
-@click.argument("path", type=click.Path(path_type=Path), metavar="MODEL")
-@click.option(
-    "--mmproj",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The model's vision tower.",
+@click.argument(
+    "paths", type=click.Path(path_type=Path), metavar="FILE...", nargs=-1, required=True
 )
-@click.option(
-    "--build",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The build that is to serve it: a folder with llama-server and its libraries, or with "
-    "bin/. It may be one for another machine: nothing is started. Without it, what only a build "
-    "can tell is not tried.",
-)
-@click.option(
-    "--ctx",
-    "context",
-    type=click.IntRange(min=0),
-    default=0,
-    metavar="N",
-    help="Tokens of all slots together (--ctx-size). Default: what the model was trained for.",
-)
-@click.option(
-    "--slots",
-    type=_COUNT,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Slots (--parallel).",
-)
-@click.option(
-    "--kv",
-    type=_CACHE,
-    default="f16",
-    show_default=True,
-    metavar="TYPE",
-    help=f"Type of the KV cache (--cache-type-k): {', '.join(CACHE_TYPES)}.",
-)
-@click.option(
-    "--kv-v",
-    type=_CACHE,
-    metavar="TYPE",
-    help="Type of its values (--cache-type-v). Default: as --kv.",
-)
-@click.option(
-    "--drafts",
-    multiple=True,
-    type=click.Choice(DRAFTS),
-    metavar="KIND",
-    help="What drafts (--spec-type); may be given again. draft-mtp is the model's own NextN block; "
-    f"{', '.join(DRAFTS[1:])} take earlier text. Default: nothing.",
-)
-@click.option(
-    "--depth",
-    type=_COUNT,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Tokens of a draft (--spec-draft-n-max).",
-)
-@click.option(
-    "--ubatch",
-    type=_COUNT,
-    default=512,
-    show_default=True,
-    metavar="N",
-    help="Tokens computed at once (--ubatch-size).",
-)
-@click.option(
-    "--flash-attn/--no-flash-attn",
-    default=True,
-    help="Whether flash attention is on (--flash-attn). Default: yes.",
-)
-@click.option(
-    "--available",
-    metavar="SIZE",
-    help="Memory that the server can have, such as 119G. Default: MemAvailable of this machine.",
-)
+@server_options
 @click.option(
     "--serve",
     is_flag=True,
@@ -149,11 +49,43 @@ def size_of(text: str) -> int:
     show_default=True,
     help="How --fix has the other shards in the folder OUT.",
 )
+@click.option(
+    "--digest",
+    is_flag=True,
+    help="Add the SHA-256 of every file. It reads them whole: minutes for 108 GB.",
+)
+@RECIPES
+@WORK
 @JSON
 def inspect_command(
-    path: Path,
-    mmproj: Path | None,
-    build: Path | None,
+    paths: tuple[Path, ...],
+    out: Path | None,
+    links: Linked,
+    digest: bool,
+    as_json: bool,
+    **told: Any,
+) -> None:
+    """Say what a file is, and whether it will serve, before it is started.
+
+    FILE is a model (a GGUF file, any shard of several), an mmproj, a program, a library or a
+    wheel: its bytes tell. Headers are read, and the strings of libraries; no program is run. A
+    fault ends with exit code 20 of a model, 13 of a program, 15 of a wheel: with these flags the
+    server would not start, not answer, or answer wrongly.
+    """
+    if out is not None:
+        _mend(_only(paths, "--fix"), out, links, as_json=as_json)
+        return
+    from sparkbuild.inspect_work import see, see_all
+
+    if told["mmproj"] is not None:
+        _only(paths, "--mmproj")
+    wanted = _wanted(**told)
+    alone = len(paths) == 1
+    _answered([see(paths[0], wanted)] if alone else see_all(paths, wanted), digest, as_json)
+
+
+def _wanted(
+    *,
     context: int,
     slots: int,
     kv: str,
@@ -163,30 +95,14 @@ def inspect_command(
     ubatch: int,
     flash_attn: bool,
     available: str | None,
-    serve: bool,
-    out: Path | None,
-    links: Linked,
-    as_json: bool,
-) -> None:
-    """Say what a model file is, and whether it fits a build and the memory, before it is started.
-
-    Only headers are read, of MODEL (a GGUF file, or the first of its shards) and of its --mmproj,
-    and the strings of the build's libraries. A fault ends with exit code 20: with these flags the
-    server would not start, not answer, or answer wrongly.
-    """
-    if out is not None:
-        _mend(path, out, links, as_json=as_json)
-        return
-    from dataclasses import replace
-
+    architectures: tuple[str, ...],
+    **more: Any,
+) -> Wanted:
+    """What the options ask of every file."""
+    from sparkbuild.inspect_work import Wanted
     from sparkbuild.model.asked import Asked
-    from sparkbuild.model.build import read_build
-    from sparkbuild.model.inspection import document, inspect
-    from sparkbuild.model.read import read_model
-    from sparkbuild.model.serve import choose, line
-    from sparkbuild.report.models import inspection_view
+    from sparkbuild.toolkit.choice.select import plain_architectures
 
-    machine = _machine(available)
     asked = Asked(
         context=context,
         slots=slots,
@@ -197,19 +113,55 @@ def inspect_command(
         micro_batch=ubatch,
         flash_attention=flash_attn,
     )
-    model, vision = read_model(path), read_model(mmproj) if mmproj else None
-    known = read_build(build) if build else None
-    served = None
-    if serve:
-        here = replace(asked, machine=machine)
-        asked, left_out = choose(model, vision, known, here, _given())
-        served = line(model, vision, known, asked, left_out)
-    found = replace(inspect(model, vision, known, asked, machine), served=served)
+    return Wanted(
+        asked=asked,
+        machine=_machine(available),
+        architectures=plain_architectures(architectures),
+        given=_given(),
+        **more,
+    )
+
+
+def _answered(seen: Iterable[Seen], digest: bool, as_json: bool) -> None:
+    """Print what was seen of each file, and end with the first exit code that is not 0."""
+    from sparkbuild.inspect_work import exit_code, together
+
+    found: list[Seen] = []
+    for one in seen:
+        hashed = _hashed(one.files) if digest else None
+        if hashed is not None:
+            one.document["digests"] = hashed
+        if not as_json:
+            screen = console()
+            if found:
+                screen.print()
+            screen.print(one.view, crop=False)
+            for name, value in (hashed or {}).items():
+                screen.print(escape(f"sha256 {value}  {visible(name)}"), soft_wrap=True)
+        found.append(one)
     if as_json:
-        print_json(document(found))
-    else:
-        console().print(inspection_view(found), crop=False)
-    get_current_context().exit(found.exit_code)
+        print_json(found[0].document if len(found) == 1 else together(found))
+    get_current_context().exit(exit_code(found))
+
+
+def _hashed(files: tuple[str, ...]) -> dict[str, str]:
+    from sparkbuild.inspect_work import digests
+    from sparkbuild.live import Live
+
+    with Live(console(stderr=True)) as live:
+        live.started("digest")
+        return digests(files, live.progress)
+
+
+def _only(paths: tuple[Path, ...], option: str) -> Path:
+    """The one file. Raises UsageError where there are several."""
+    if len(paths) != 1:
+        raise UsageError(
+            f"{option} goes with one file",
+            problems=[f"expected one FILE, found {len(paths)}"],
+            next_step="run the command for each of them",
+        )
+    return paths[0]
 
 
 _FIELDS: Final = {
@@ -246,7 +198,7 @@ def _given() -> frozenset[str]:
     return frozenset(_FIELDS[name] for name in _spelled() if name in _FIELDS)
 
 
-_MENDS: Final = frozenset({"path", "out", "links", "as_json"})
+_MENDS: Final = frozenset({"paths", "out", "links", "as_json"})
 """Arguments that mending has a use for."""
 
 

@@ -6,12 +6,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
+from sparkbuild.build.window import Metered
 from sparkbuild.errors import BinaryError
 
 FATBIN_SECTIONS: Final = (".nv_fatbin", "__nv_relfatbin")
@@ -55,11 +56,49 @@ class ElfFacts:
     """Contents of the sections that hold CUDA fat binaries."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """What a file's headers tell, and where the rest lies; no section of GPU code is read."""
+
+    facts: ElfFacts
+    """Without ``fatbins``."""
+    type: str
+    """``ET_EXEC``, ``ET_DYN``, ``ET_REL``."""
+    wide: bool
+    """64 bits, little-endian: what symbols are looked up in."""
+    sections: tuple[tuple[str, int, int], ...]
+    """Name, offset and size of those that have bytes in the file, as they are stored."""
+    loaded: tuple[tuple[int, int, int], ...]
+    """Address, offset and size of what is loaded from the file."""
+
+
+def read_outline(path: Path, stream: Metered) -> Outline:
+    """Read an open file, of ``path``. Raises BinaryError where it is no ELF file, or damaged."""
+    try:
+        elf = ELFFile(cast("BinaryIO", stream))  # of which it reads, seeks and asks the place
+        sections: list[Any] = list(elf.iter_sections())
+        loads: list[Any] = list(elf.iter_segments("PT_LOAD"))
+        return Outline(
+            facts=_facts(elf, ()),
+            type=str(elf["e_type"]),
+            wide=elf.elfclass == 64 and elf.little_endian,
+            sections=tuple(
+                (section.name, section["sh_offset"], section["sh_size"])
+                for section in sections
+                if section["sh_type"] not in {"SHT_NOBITS", "SHT_NULL"}
+            ),
+            loaded=tuple((one["p_vaddr"], one["p_offset"], one["p_filesz"]) for one in loads),
+        )
+    except _DAMAGE as error:
+        raise _damaged(path, error) from error
+
+
 def read_elf(path: Path) -> ElfFacts:
     """Read one file. Raises BinaryError when it is no ELF file or a damaged one."""
     try:
         with path.open("rb") as stream:
-            return _facts(stream)
+            elf = ELFFile(stream)
+            return _facts(elf, tuple(_fatbins(elf)))
     except _DAMAGE as error:
         raise _damaged(path, error) from error
 
@@ -89,8 +128,7 @@ def _damaged(path: Path, error: Exception) -> BinaryError:
     )
 
 
-def _facts(stream: BinaryIO) -> ElfFacts:
-    elf = ELFFile(stream)
+def _facts(elf: ELFFile, fatbins: tuple[bytes, ...]) -> ElfFacts:
     segments: list[Any] = list(elf.iter_segments())
     tags = [
         tag for segment in segments if _is(segment, "PT_DYNAMIC") for tag in segment.iter_tags()
@@ -110,7 +148,7 @@ def _facts(stream: BinaryIO) -> ElfFacts:
         text_relocations=bool(flags & _DF_TEXTREL)
         or any(tag.entry.d_tag == "DT_TEXTREL" for tag in tags),
         executable_stack=not stacks or any(s["p_flags"] & _PF_X for s in stacks),
-        fatbins=tuple(_fatbins(elf)),
+        fatbins=fatbins,
     )
 
 

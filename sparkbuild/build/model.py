@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from sparkbuild.model.finding import Finding
 
 
 class Compiler(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +88,50 @@ class BinaryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """First line of ``llama-server --version``."""
     notes: tuple[str, ...] = ()
     """What is no reason to refuse and should be known: another libcudart on the system's path."""
+
+
+class GpuTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """GPU code of one target in a file."""
+
+    target: str
+    """``sm_121a``, ``compute_120``."""
+    kind: Literal["SASS", "PTX", "LTO"]
+    fat_binaries: int
+    """How many hold it: each is one source file's code."""
+    gb10: Literal["made for it", "without FP4", "compiled at start", "no"]
+    """How it runs on GB10."""
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """An ELF file from anywhere: what it is, and whether it can serve on GB10.
+
+    Texts are the file's own, so they may hold anything.
+    """
+
+    path: str
+    size: int
+    machine: str
+    """``EM_AARCH64``."""
+    type: str
+    """``program``, ``library``, ``object``, or ELF's own word."""
+    soname: str | None
+    interpreter: str | None
+    needed: tuple[str, ...]
+    runpath: tuple[str, ...]
+    rpath: tuple[str, ...]
+    build_id: str | None
+    fat_binaries: int
+    gpu: tuple[GpuTarget, ...]
+    compilers: tuple[str, ...] = ()
+    """Versions of the ptxas that made it, as pieces of its GPU code say."""
+    build: int | None
+    """llama.cpp's build number, where the file states it."""
+    commit: str | None
+    architectures: tuple[str, ...]
+    """Models that it knows, of those that it was asked about; only libllama has any, and a program
+    that it was linked into."""
+    drafts: tuple[str, ...]
+    """Those of which it has an MTP graph, in the plain form ``glm4moe``."""
+    kv_pairs: tuple[str, ...]
+    """Types of K and V that attention kernels were compiled for: ``q8_0-q8_0``."""
+    findings: tuple[Finding, ...]

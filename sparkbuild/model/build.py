@@ -6,13 +6,15 @@ longer one (``qwen2`` in ``rwkv6qwen2``): such a name counts as known too.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sparkbuild.errors import BinaryError, UsageError
+from sparkbuild.model.opening import IrregularError, opened
 
 SERVER: Final = "llama-server"
 MOST_BYTES: Final = 1 << 30
@@ -24,6 +26,9 @@ _ELF: Final = b"\x7fELF"
 _MACHINES: Final = {62: "x86_64", 183: "aarch64"}
 _MACHINE_AT: Final = 18
 _TEXT: Final = re.compile(rb"[\x20-\x7e]{2,}")
+_PIECE: Final = 4 << 20
+MOST_TEXTS: Final = 1 << 18
+"""Of a library. libllama has 18,000, libggml-cuda for one architecture 63,000."""
 _LONGEST: Final = 512
 """Characters of a text that is kept: names and messages, not the pages of a built-in UI."""
 _GRAPH: Final = re.compile(r"^(?:_ZTS)?N(?P<length>\d+)(?P<rest>llama_model_\w+)$")
@@ -63,7 +68,7 @@ class Build:
     @property
     def mtp_graphs(self) -> frozenset[str]:
         """Architectures with an MTP graph, by ``plain`` name; empty where no type name tells."""
-        return frozenset(_graphs(self.llama.texts))
+        return mtp_graphs(self.llama.texts)
 
     def has_mtp_graph(self, architecture: str) -> bool:
         """Whether the build has an MTP graph of that architecture's own."""
@@ -110,20 +115,43 @@ def _find(folder: Path, pattern: str) -> Path | None:
 
 def _library(path: Path) -> Library:
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise _not_a_library(path, f"at most {MOST_BYTES} bytes", str(size))
-        data = path.read_bytes()
-    except OSError as error:
+        with opened(path) as (handle, size):
+            if size > MOST_BYTES:
+                raise _not_a_library(path, f"at most {MOST_BYTES} bytes", str(size))
+            data = os.pread(handle, _MACHINE_AT + 2, 0)
+            if data[:4] != _ELF or len(data) < _MACHINE_AT + 2:
+                raise _not_a_library(path, "an ELF file", repr(data[:4]))
+            texts = texts_in(pieces(handle, 0, size))
+    except (OSError, IrregularError) as error:
         raise _not_a_library(path, "a file that can be read", str(error)) from error
-    if data[:4] != _ELF or len(data) < _MACHINE_AT + 2:
-        raise _not_a_library(path, "an ELF file", repr(data[:4]))
     number = int.from_bytes(data[_MACHINE_AT : _MACHINE_AT + 2], "little")
-    return Library(
-        path=path,
-        machine=_MACHINES.get(number, f"machine {number}"),
-        texts=frozenset(_texts(data)),
-    )
+    machine = _MACHINES.get(number, f"machine {number}")
+    return Library(path=path, machine=machine, texts=texts)
+
+
+def pieces(handle: int, begin: int, end: int) -> Iterator[bytes]:
+    """The bytes of an open file from ``begin`` to ``end``, some megabytes at a time."""
+    while begin < end and (data := os.pread(handle, min(_PIECE, end - begin), begin)):
+        begin += len(data)
+        yield data
+
+
+def texts_in(data: Iterable[bytes]) -> frozenset[str]:
+    """The texts in pieces of a file: printable, ended by a NUL, names and messages.
+
+    Of more than ``MOST_TEXTS`` the rest is left out: no program has as many.
+    """
+    found: set[str] = set()
+    rest = b""
+    for piece in data:
+        text = rest + piece
+        # What the piece's end cuts off is read with the next one.
+        cut = text.rfind(b"\0") + 1
+        found.update(_texts(text[:cut]))
+        rest = text[max(cut, len(text) - _LONGEST - 1) :]
+        if len(found) > MOST_TEXTS:
+            break
+    return frozenset(found)
 
 
 def _texts(data: bytes) -> Iterator[str]:
@@ -131,6 +159,11 @@ def _texts(data: bytes) -> Iterator[str]:
         end = match.end()
         if data[end : end + 1] == b"\0" and end - match.start() <= _LONGEST:
             yield match.group().decode("ascii")
+
+
+def mtp_graphs(texts: frozenset[str]) -> frozenset[str]:
+    """Architectures of whose MTP graph a type name is among the texts, by ``plain`` name."""
+    return frozenset(_graphs(texts))
 
 
 def _graphs(texts: frozenset[str]) -> Iterator[str]:

@@ -110,7 +110,7 @@ def facts(model: Model, vision: Model | None = None) -> Facts:
     return Facts(
         architecture=model.architecture,
         name=model.text("general.name") or "",
-        files=_files(model),
+        files=files_of(model),
         missing=tuple(str(path) for path in model.missing),
         blocks=_blocks(model, layout, nextn),
         experts=_experts(model),
@@ -122,11 +122,12 @@ def facts(model: Model, vision: Model | None = None) -> Facts:
         template=None if template is None else len(template),
         total=weigh("all", model.tensors.values()),
         roles=by_role(model.tensors.values(), nextn=nextn, linear=linear),
-        vision=None if vision is None else _vision(vision, tokens),
+        vision=None if vision is None else vision_facts(vision, tokens),
     )
 
 
-def _files(model: Model) -> tuple[File, ...]:
+def files_of(model: Model) -> tuple[File, ...]:
+    """Every shard that is there."""
     return tuple(File(path=str(shard.path), bytes=shard.size) for shard in model.shards)
 
 
@@ -180,12 +181,13 @@ def _ends(model: Model, tokens: tuple[str, ...]) -> Iterator[Token]:
             yield Token(task=name, number=number, text=text)
 
 
-def _vision(vision: Model, tokens: tuple[str, ...]) -> Vision:
+def vision_facts(vision: Model, tokens: tuple[str, ...]) -> Vision:
+    """What an mmproj is; ``tokens`` are those of the model that it goes with."""
     name = projector_of(vision)
     known = book().projects(name)
     least, most = (_picture(vision, bound) for bound in ("min", "max"))
     return Vision(
-        files=_files(vision),
+        files=files_of(vision),
         projector=name,
         width=width_of(vision, name)[1],
         blocks=_number(vision, "clip.vision.block_count"),

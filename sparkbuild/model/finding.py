@@ -6,6 +6,7 @@ import re
 from typing import Final, Literal
 
 import msgspec
+import msgspec.structs
 
 State = Literal["ok", "note", "warning", "fault"]
 """``note``: nothing is wrong, or it was not tried. ``warning``: it starts and may serve badly.
@@ -27,6 +28,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     found: str
     reason: str = ""
     next_step: str = ""
+
+    def __post_init__(self) -> None:
+        """A file's own words may be in any of them: what does not print is spelled out."""
+        for field in self.__struct_fields__:
+            text = getattr(self, field)
+            if not text.isprintable():
+                plain = text.encode("unicode_escape").decode("ascii")
+                msgspec.structs.force_setattr(self, field, plain)
 
 
 def not_asked(name: str) -> Finding:

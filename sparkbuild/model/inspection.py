@@ -19,6 +19,7 @@ from sparkbuild.model.mend.edits import Edit
 from sparkbuild.model.mend.plan import plan
 from sparkbuild.model.read import Model
 from sparkbuild.model.serve import Line
+from sparkbuild.model.types import BY_NAME
 
 
 class Mendable(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,16 @@ class Mendable(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     changes: tuple[Edit, ...]
+
+
+class Cached(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of the KV cache as it is asked for, in the terms of ``roles.Weights``."""
+
+    role: str
+    numbers: int
+    bytes: int
+    bits: float
+    type: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +54,19 @@ class Inspection:
     mendable: tuple[Mendable, ...] = ()
     served: Line | None = None
     """The line that serves it, where that was asked."""
+
+    @property
+    def caches(self) -> tuple[Cached, ...]:
+        """Keys and values of all slots, each with its type; none of what the model has not."""
+        asked = self.asked
+        kinds = {"KV cache, keys": asked.cache_k, "KV cache, values": asked.cache_v,
+                 "indexer keys": asked.cache_k}  # fmt: skip
+        return tuple(
+            Cached(role=part.name, numbers=round(8 * part.bytes / bits), bytes=part.bytes,
+                   bits=bits, type=kinds[part.name])
+            for part in self.memory.parts
+            if part.name in kinds and (bits := BY_NAME[kinds[part.name]].bits)
+        )  # fmt: skip
 
     @property
     def margin(self) -> int:
@@ -87,6 +111,7 @@ def document(found: Inspection) -> dict[str, Any]:
             if field.name not in {"drafter", "machine"}
         },
         "facts": msgspec.to_builtins(found.facts),
+        "caches": msgspec.to_builtins(found.caches),
         "findings": msgspec.to_builtins(found.findings),
         "memory": {
             **dataclasses.asdict(found.memory),

@@ -27,7 +27,9 @@ buffers. A Spark served GLM-5.3-Flash (UD-Q2_K_XL, 262,144 tokens) with 2 GB lef
 PAD: Final = 256
 """Contexts are padded to multiples of it (src/llama-context.cpp)."""
 _COPIES: Final = 12
-"""Embeddings of a token that a graph holds at once."""
+"""Embeddings of a token that a graph holds at once, with a feed-forward of twice their length; of
+a longer one its gate and its output are held besides."""
+_FEED: Final = "feed_forward_length"
 _STREAMS: Final = 20
 """The same with hyper-connections, which carry four residual streams."""
 _STATES: Final = 3
@@ -237,7 +239,7 @@ def _computing(
 
 
 def _buffer(model: Model, asked: Asked, cells: int) -> int:
-    """Bytes of a graph's buffer, fitted to what b11434 reserves on a CPU for the four canaries.
+    """Bytes of a graph's buffer, fitted to what b11434 reserves on a CPU for ten small models.
 
     For each token of a micro-batch: logits, activations, and a row of the mask for every cell of
     its slot's cache; without flash attention the scores of every head as well.
@@ -252,7 +254,10 @@ def _buffer(model: Model, asked: Asked, cells: int) -> int:
     indexed = number("attention.indexer.key_length") > 0
     fast = asked.flash_attention
     copies = _STREAMS if number("hyper_connection.count") else _COPIES
-    numbers = model.length("tokenizer.ggml.tokens") + copies * number("embedding_length")
+    embedding = number("embedding_length")
+    feed = max(0, number(_FEED), *(model.numbers(model.key(_FEED)) or ()))
+    numbers = model.length("tokenizer.ggml.tokens") + copies * embedding
+    numbers += 2 * max(0, feed - 2 * embedding)
     numbers += _QUERIES * heads * number("attention.key_length") if latent else 0
     pair = 2 if fast else 4 + 4 * heads
     pair += (2 if fast else 8) if indexed else 0  # the selection's own masks

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 
 from sparkbuild.errors import ModelError
 from sparkbuild.model.header import MAGIC, Header, HeaderError, Tensor, Value, padded, read_header
+from sparkbuild.model.opening import IrregularError, opened
 
 SHARD: Final = re.compile(
     r"^(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.DOTALL
@@ -27,6 +27,10 @@ _OTHERS: Final = (
     (b"<", "a web page", "download the file itself, not the page about it"),
     (b"PK\x03\x04", "a PyTorch checkpoint", "convert it: llama.cpp's convert_hf_to_gguf.py"),
     (b"ggjt", "a GGML file of 2023", "convert the original weights again"),
+    (b"\x7fELF", "a program or a library", "name a model; inspect takes programs as well"),
+    (b"!<arch>", "an archive of object files", "name the program that was linked from it"),
+    (b"MZ", "a Windows program", "name the Linux build's file"),
+    (b"\x1f\x8b", "a gzip archive", "unpack it, and name a file that was in it"),
 )  # fmt: skip
 """How files begin that are taken for a GGUF file, what they are, what to do."""
 
@@ -152,23 +156,17 @@ def read_model(path: Path) -> Model:
 
 def read_shard(path: Path) -> Shard:
     """Read one file's header. Raises ModelError naming the file, what was expected and found."""
+    head = b""
     try:
-        # A pipe's other end may never come: opening must not wait for it.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            raise _refused(path, f"expected a file, found {kind}", "name the .gguf file itself")
-        return Shard(path=path, size=status.st_size, header=read_header(handle, status.st_size))
+        with opened(path) as (handle, size):
+            head = _head(handle)
+            return Shard(path=path, size=size, header=read_header(handle, size))
+    except IrregularError as error:
+        raise _refused(path, f"expected a file, found {error}", "name the file itself") from error
     except HeaderError as error:
-        raise _damaged(path, error, _head(handle)) from error
-    except OSError as error:
+        raise _damaged(path, error, head) from error
+    except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
         raise _unreadable(path, error) from error
-    finally:
-        os.close(handle)
 
 
 def _siblings(path: Path, count: int) -> tuple[Path, ...]:
@@ -203,9 +201,11 @@ def _damaged(path: Path, error: HeaderError, head: bytes) -> ModelError:
     return _refused(path, str(error))
 
 
-def _unreadable(path: Path, error: OSError) -> ModelError:
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    step = "check the path" if error.errno in {errno.ENOENT, errno.ELOOP} else "check its rights"
+def _unreadable(path: Path, error: OSError | ValueError) -> ModelError:
+    number = error.errno if isinstance(error, OSError) else None
+    reason = os.strerror(number) if number else str(error)
+    lost = number in {None, errno.ENOENT, errno.ELOOP, errno.ENAMETOOLONG}
+    step = "check the path" if lost else "check its rights"
     return _refused(path, f"expected a file that can be read, found: {reason}", step)
 
 

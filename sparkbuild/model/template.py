@@ -29,17 +29,21 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def fault(template: str) -> str:
-    """Why a template does not parse; empty where it does."""
-    if len(template) > MOST_CHARACTERS:
-        return f"{len(template):,} characters, expected at most {MOST_CHARACTERS:,}"
-    environment = ImmutableSandboxedEnvironment(
+def environment() -> ImmutableSandboxedEnvironment:
+    """What templates are read with; whatever they call is looked at first."""
+    return ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_Generation, "jinja2.ext.loopcontrols"],
     )
+
+
+def fault(template: str) -> str:
+    """Why a template does not parse; empty where it does."""
+    if len(template) > MOST_CHARACTERS:
+        return f"{len(template):,} characters, expected at most {MOST_CHARACTERS:,}"
     try:
-        environment.parse(template)
+        environment().parse(template)
     except TemplateSyntaxError as error:
         return f"line {error.lineno}: {error.message}"
     except RecursionError:

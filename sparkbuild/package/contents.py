@@ -20,7 +20,7 @@ from sparkbuild.package.verify import unsafe_names
 _LARGEST_TEXT: Final = 64 << 20
 """Bytes that a text inside a wheel may unpack to; the largest real one is an SBOM below 1 MB."""
 
-_DAMAGED: Final = (
+DAMAGED: Final = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError,
     NotImplementedError, RuntimeError, ValueError,
 )  # fmt: skip
@@ -41,25 +41,29 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """What its own statement and SBOM lack, or tell otherwise."""
 
 
-def read_contents(file: IO[bytes]) -> Contents:
-    """Read a wheel whole, member by member; what is wrong with it is told, never raised."""
+def read_contents(file: IO[bytes], *, folders: bool = False) -> Contents:
+    """Read a wheel whole, member by member; what is wrong with it is told, never raised.
+
+    ``folders``: whether a folder may be a member of its own; sparkbuild packs none.
+    """
     try:
         with zipfile.ZipFile(file) as opened:
-            unsafe = tuple(unsafe_names(opened))
+            unsafe = tuple(unsafe_names(opened, folders=folders))
             if unsafe:
                 return Contents(damage=unsafe)
             record = provenance.record_of(opened)
-            sizes = {one.filename: one.file_size for one in opened.infolist()}
+            files = [one for one in opened.infolist() if not one.filename.endswith("/")]
+            sizes = {one.filename: one.file_size for one in files}
             members = {
                 one.filename: archive.digest_of_member(opened, one)[0].hex()
-                for one in opened.infolist()
+                for one in files
                 if one.filename != record
             }
             folder = record.rpartition("/")[0]
             names = [record, f"{folder}/METADATA", f"{folder}/{provenance.STATEMENT_FILE}",
                      f"{folder}/{provenance.SBOM_FILE}", identity.INFO_FILE]  # fmt: skip
             texts = {name: _text(opened, name) for name in names if name in sizes}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         return Contents(damage=(f"it cannot be read: {error}",))
     return _judged(record, members, sizes, texts)
 

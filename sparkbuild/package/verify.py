@@ -72,13 +72,16 @@ def _read(opened: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Member:
     )
 
 
-def unsafe_names(opened: zipfile.ZipFile) -> Iterator[str]:
-    """Members that would be written elsewhere, or over one another."""
+def unsafe_names(opened: zipfile.ZipFile, *, folders: bool = False) -> Iterator[str]:
+    """Members that would be written elsewhere, or over one another.
+
+    With ``folders`` a folder may be a member of its own, as some programs pack them.
+    """
     names = opened.namelist()
     for name, count in Counter(names).items():
         if count > 1:
             yield f"{name!r} is in the wheel {count} times"
-        parts = name.split("/")
+        parts = (name.removesuffix("/") if folders else name).split("/")
         if name.startswith("/") or "\\" in name or ".." in parts or re.match(r"[A-Za-z]:", name):
             yield f"{name!r} would be written outside the place of installation"
         elif "" in parts or "." in parts or not name.isprintable():

@@ -91,7 +91,7 @@ def _fits(rows: _Rows, layout: _Layout, width: int) -> bool:
 def _widths(rows: _Rows, layout: _Layout, width: int) -> list[int]:
     """What each column gets: its whole texts, or its longest word and a share of what is left."""
     least = _least(rows, layout)
-    wishes = [_most(rows, names) - few for names, few in zip(layout, least, strict=True)]
+    wishes = [max(0, _most(rows, names) - few) for names, few in zip(layout, least, strict=True)]
     spare = max(0, width - _GAP * (len(layout) - 1) - sum(least))
     part = min(1.0, spare / (sum(wishes) or 1))
     return [min(width, few + int(part * wish)) for few, wish in zip(least, wishes, strict=True)]

@@ -44,7 +44,7 @@ class _Inspection:
         yield from _files(found.facts, ink)
         yield _grid(_facts(found.facts), ink)
         yield Text("")
-        yield _weights(found.facts, ink)
+        yield _weights(found, ink)
         yield Text("")
         yield findings_table(_told(found), ink, options.max_width)
         yield Text("")
@@ -185,9 +185,18 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _weights(facts: Facts, ink: Ink) -> Table:
+def _weights(found: Inspection, ink: Ink) -> Table:
+    table = weights_table((*found.facts.roles, found.facts.total), ink)
+    for row in found.caches:
+        cells = (row.role, "", amount(row.numbers), size(row.bytes), f"{row.bits:.2f}")
+        table.add_row(*(ink.text(cell) for cell in cells), ink.text(f"{row.type} (asked)", "dim"))
+    return table
+
+
+def weights_table(rows: Iterable[Weights], ink: Ink) -> Table:
+    """What each role weighs, with its types."""
     table = _table("weights", "tensors", "number", "bytes", "bits", "types")
-    for row in (*facts.roles, facts.total):
+    for row in rows:
         types = ", ".join(f"{kind}:{count}" for kind, count in row.types.items())
         cells = (row.role, str(row.tensors), amount(row.weights), size(row.bytes), _bits(row))
         style = "bold" if row.role == "all" else ""

@@ -67,9 +67,9 @@ def test_a_large_model_is_read_in_a_moment(tmp_path: Path) -> None:
         tensors={f"blk.{i // 40}.t{i % 40}.weight": ((row,), "q8_0") for i in range(1760)},
     )
     path = file.write(tmp_path / "large.gguf")
-    start = time.monotonic()
+    start = time.process_time()
     model = read_model(path)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 1
     assert path.stat().st_size > 100e9
     assert len(model.tensors) == 1760
     assert model.shards[0].needed <= path.stat().st_size

@@ -18,7 +18,8 @@ from sparkbuild.model.build import Build
 from sparkbuild.model.finding import NOT_ASKED
 from sparkbuild.model.inspection import Inspection, document, inspect
 from sparkbuild.model.read import Model
-from sparkbuild.model_commands import DRAFTS, inspect_command, size_of
+from sparkbuild.model_commands import inspect_command
+from sparkbuild.model_options import DRAFTS, size_of
 from sparkbuild.report.models import amount, inspection_view, size
 
 from .conftest import CANARIES, File, canary, findings, tower
@@ -269,7 +270,7 @@ def test_flags_become_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append((one, machine))
         return inspect(model, vision, build, one, machine)
 
-    monkeypatch.setattr("sparkbuild.model.inspection.inspect", seen)
+    monkeypatch.setattr("sparkbuild.inspect_work.inspect", seen)
     path = str(canary("llama").path)
     flags = ["--ctx", "512", "--slots", "2", "--kv", "q8_0", "--drafts", "ngram-mod",
              "--depth", "5", "--ubatch", "64", "--available", "3G"]  # fmt: skip
