@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from sparkbuild.faults.edit import AnyEdit, AnyModelEdit, Write
+
 Kind = Literal["toolkit", "source", "speculation", "vision", "file", "server", "pipeline"]
 Reach = Literal[
     "everything", "one type", "beyond some tokens", "second request", "drafts", "pictures",
@@ -35,6 +37,137 @@ class SourceSeed(Seed, frozen=True, kw_only=True, tag="source"):
     variant: str = "vision"
 
 
+class ToolkitSeed(Seed, frozen=True, kw_only=True, tag="toolkit"):
+    """A CUDA root made of real parts, and what is built or shown with it.
+
+    ``root`` is a folder of ``WORK/toolkits``, whose files are linked, not copied; empty where the
+    release that ``toolkit`` names is not needed to refuse it. ``toolkit`` is what is asked for, by
+    default the root's folder. ``foreign`` takes away the record that sparkbuild installed it.
+    """
+
+    root: str = ""
+    edits: tuple[AnyEdit, ...] = ()
+    toolkit: str = "{root}"
+    foreign: bool = False
+    ask: Literal["make", "show", "qualify"] = "make"
+    architectures: tuple[str, ...] = ()
+    recipes: tuple[AnyEdit, ...] = ()
+    """Changes of the recipes, where others than the checkout's are to be used."""
+    environment: dict[str, str] = {}
+    sources: bool = False
+    """The pinned sources are at hand: what the toolkit stage lets pass goes on."""
+
+
+class ModelSeed(Seed, frozen=True, kw_only=True, tag="model"):
+    """A canary's file changed, as if it were a user's own model, and looked at or served.
+
+    ``file`` is below the folder of the canaries; ``mmproj`` goes along with it. ``of`` tells which
+    of the two is changed. ``keep`` is the share of the file's bytes that are there, ``shards`` the
+    number of files that it is split into, of which number ``without`` is not there.
+    """
+
+    file: str
+    mmproj: str = ""
+    of: Literal["model", "mmproj"] = "model"
+    edits: tuple[AnyModelEdit, ...] = ()
+    text: str = ""
+    """What stands in the file in the place of a model."""
+    keep: float = 1.0
+    shards: int = 1
+    without: int = 0
+    ask: Literal["inspect", "smoke"] = "inspect"
+    suite: str = ""
+    """A file of the catalogue's ``suites``."""
+    arguments: tuple[str, ...] = ()
+
+
+class ServerSeed(Seed, frozen=True, kw_only=True, tag="server"):
+    """Between the product and a healthy llama-server stands a program that breaks one thing.
+
+    ``breaks`` is a name that ``servers/between.py`` knows, ``setting`` its number or text.
+    """
+
+    breaks: str
+    setting: str | int | float = ""
+    arguments: tuple[str, ...] = ("--first",)
+
+
+class RecipesSeed(Seed, frozen=True, kw_only=True, tag="recipes"):
+    """Recipes changed after they were checked; ``signed`` are patches whose digest is made new."""
+
+    variant: str
+    edits: tuple[AnyEdit, ...]
+    signed: tuple[str, ...] = ()
+    ask: Literal["patch check", "make"] = "make"
+
+
+class WheelSeed(Seed, frozen=True, kw_only=True, tag="wheel"):
+    """A finished wheel, or what lies beside it, changed before or after it was signed.
+
+    ``members`` are changes of the wheel's own files, ``beside`` of the files in its folder (the
+    report is ``WHEEL.report.json`` there). ``recorded``: RECORD is made to fit. ``signer``: whose
+    key signs, ``team`` is trusted.
+    """
+
+    members: tuple[AnyEdit, ...] = ()
+    beside: tuple[AnyEdit, ...] = ()
+    recorded: bool = True
+    changed: Literal["before", "after"] = "after"
+    signer: Literal["team", "stranger"] = "team"
+    ask: Literal["sign", "verify", "smoke"] = "verify"
+
+
+class ProjectSeed(Seed, frozen=True, kw_only=True, tag="project"):
+    """A small project with llama.cpp's targets (``project``), whose make is refused before smoke.
+
+    ``edits`` change its sources, ``options`` are its recipe's CMake options. ``between`` changes
+    the build folder after a first make, whose finished stages are kept. ``earlier`` are changes of
+    sources that were made before, in the same work folder: its build is ``{earlier}``. ``tools``
+    are programs that come first on the path.
+    """
+
+    edits: tuple[AnyEdit, ...] = ()
+    options: dict[str, str] = {}
+    earlier: tuple[AnyEdit, ...] = ()
+    between: tuple[AnyEdit, ...] = ()
+    tools: tuple[Write, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+class CanarySeed(Seed, frozen=True, kw_only=True, tag="canary"):
+    """The canaries' own files changed, and a healthy build asked with them.
+
+    Paths are below the folder of the canaries.
+    """
+
+    edits: tuple[AnyEdit, ...]
+
+
+class BinarySeed(Seed, frozen=True, kw_only=True, tag="binary"):
+    """A library of GPU code made by a real nvcc, as somebody else's build would have it.
+
+    ``toolkit`` is a folder of ``WORK/toolkits``. ``code`` are values of nvcc's ``-gencode``,
+    ``flags`` further arguments of its.
+    """
+
+    toolkit: str
+    code: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+
+AnySeed = (
+    SourceSeed
+    | ToolkitSeed
+    | ModelSeed
+    | ServerSeed
+    | RecipesSeed
+    | WheelSeed
+    | ProjectSeed
+    | BinarySeed
+    | CanarySeed
+)
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A seeded fault, and what is expected of the product.
 
@@ -56,7 +189,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     needs: tuple[str, ...] = ()
     """What the machine must have, ``gpu`` or ``cuda-13.2.0``: without it the fault is not run, and
     that is counted."""
-    seed: SourceSeed
+    seed: AnySeed
 
 
 Verdict = Literal["caught", "late", "other words", "missed", "not run"]

@@ -1,0 +1,1 @@
+"""The ways to plant a fault, one module for each."""

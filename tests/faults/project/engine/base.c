@@ -1,0 +1,1 @@
+int base_tokens(void) { return 42; }
