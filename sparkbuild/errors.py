@@ -189,6 +189,34 @@ class TrustError(SparkbuildError):
     title = "not trusted"
 
 
+class FaultsError(SparkbuildError):
+    """A seeded fault was not refused in time or not in words, or a clean product was refused."""
+
+    exit_code = 23
+    title = "fault matrix"
+
+
+class HistoryError(SparkbuildError):
+    """The history of runs cannot be read or written, or does not hold what is asked for."""
+
+    exit_code = 24
+    title = "history"
+
+
+class NightError(SparkbuildError):
+    """A night was not green, or the last green one is too old."""
+
+    exit_code = 25
+    title = "nightly"
+
+
+class BisectError(SparkbuildError):
+    """No culprit can be searched for: the ends are not what they were said to be, or all skip."""
+
+    exit_code = 26
+    title = "bisect"
+
+
 class InternalError(SparkbuildError):
     """A defect of sparkbuild itself."""
 
