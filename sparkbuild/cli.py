@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, NoReturn
 import rich_click as click
 
 from sparkbuild import __version__
+from sparkbuild.bisect_commands import bisect_command
 from sparkbuild.canary_commands import canary_group
 from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_canary
 from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
+from sparkbuild.doctor_commands import doctor_command
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
+from sparkbuild.faults_commands import faults_group
+from sparkbuild.history_commands import history_group
 from sparkbuild.key_commands import key_group
 from sparkbuild.model_commands import inspect_command
+from sparkbuild.nightly_commands import nightly_group
 from sparkbuild.patch_commands import patch_group
 from sparkbuild.qualify_commands import qualify_command
+from sparkbuild.report_commands import report_group
 from sparkbuild.smoke_commands import smoke_command
 from sparkbuild.toolkit_commands import toolkit_group
 from sparkbuild.wheel_commands import wheel_group
@@ -220,10 +226,16 @@ def list_command(recipes: Path | None, as_json: bool) -> None:
 
 toolkit_group.add_command(qualify_command)
 cli.add_command(toolkit_group)
+cli.add_command(bisect_command)
 cli.add_command(canary_group)
+cli.add_command(doctor_command)
+cli.add_command(faults_group)
+cli.add_command(history_group)
 cli.add_command(inspect_command)
 cli.add_command(key_group)
+cli.add_command(nightly_group)
 cli.add_command(patch_group)
+cli.add_command(report_group)
 cli.add_command(smoke_command)
 cli.add_command(wheel_group)
 wheel_group.add_command(compare_command)

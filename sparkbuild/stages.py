@@ -164,7 +164,7 @@ class Runner:
             seconds=round(time.monotonic() - started, 3),
             summary=outcome.summary,
             inputs=inputs,
-            result=digest_of({"result": msgspec.to_builtins(result)}),
+            result=_digest(result),
             outputs=outputs,
             evidence=tuple(str(path) for path in outcome.evidence),
             notes=outcome.notes,
@@ -215,9 +215,16 @@ def _read(record: Path, wanted: Mapping[str, str], kind: type[T]) -> tuple[T, St
             return None
         if fingerprint(map(Path, entry.watched)) != entry.fingerprint:
             return None
-        return msgspec.json.decode(entry.result, type=kind), entry.report
+        result = msgspec.json.decode(entry.result, type=kind)
+        # What was edited by hand, or written by other code, is not what the stage gave.
+        return (result, entry.report) if _digest(result) == entry.report.result else None
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _digest(result: object) -> str:
+    """Of a stage's result, as its report has it."""
+    return digest_of({"result": msgspec.to_builtins(result)})
 
 
 def _as_refusal(error: BaseException) -> SparkbuildError:

@@ -91,10 +91,12 @@ def rebuild_and_compare(
     observer: Observer,
     toolkit: str | None = None,
     jobs: int | None = None,
+    keep: bool = False,
 ) -> Rebuilt:
     """Make ``wheel`` again in a folder of the workspace, below ``rebuilds``, and compare the two.
 
-    ``toolkit`` is as for ``make``; the wheel's own toolchain where none is given. Other than in the
+    ``toolkit`` is as for ``make``; the wheel's own toolchain where none is given. With ``keep`` the
+    second build's folders stay, identical or not. Other than in the
     first build are: the folders, the user's name and home, time zone, locale, umask, number of
     jobs, order of the files, variables that lead compilers astray; no compile cache is used. Raises
     PackageError where the recipes here make another wheel (other source, patches, toolkit or host
@@ -123,7 +125,7 @@ def rebuild_and_compare(
         _refuse_other_inputs(wheel, recorded, remade)
         observer.started("compare")
         found = compare(wheel, Path(remade.wheel))
-        if found.identical:
+        if found.identical and not keep:
             _tidy(Path(order.place))
     return Rebuilt(
         comparison=found,

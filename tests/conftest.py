@@ -248,3 +248,40 @@ def real_make(real_work: Path, tmp_path_factory: pytest.TempPathFactory) -> Made
 def real_build(real_make: Made) -> Made:
     """The same build, for tests that only need its binaries."""
     return real_make
+
+
+@dataclass(frozen=True, kw_only=True)
+class Again:
+    """``real_make``'s wheel made a second time, where all is different; its folders stay."""
+
+    rebuilt: Any
+    stages: tuple[str, ...]
+    """The stages that began, in order."""
+    place: Path
+    """The second build's folder: its source, CMake's folder, what is installed."""
+
+
+@pytest.fixture(scope="session")
+def real_again(real_make: Made) -> Again:
+    """A second whole build. Faults are planted in its folders once it was compared."""
+    from sparkbuild.manifest import find_recipes
+    from sparkbuild.wheel_rebuild import rebuild_and_compare
+    from sparkbuild.workspace import Workspace
+
+    class Log(Quiet):
+        def __init__(self) -> None:
+            self.stages: list[str] = []
+
+        def started(self, stage: str) -> None:
+            self.stages.append(stage)
+
+    log = Log()
+    rebuilt = rebuild_and_compare(
+        real_make.wheel,
+        recipes=find_recipes(None),
+        workspace=Workspace(real_make.work),
+        observer=log,
+        keep=True,
+    )
+    (cache,) = real_make.work.glob("rebuilds/*/*/*/CMakeCache.txt")
+    return Again(rebuilt=rebuilt, stages=tuple(log.stages), place=cache.parents[1])

@@ -115,4 +115,5 @@ def verdict(containers: Sequence[Sequence[str]], *, uniform: bool) -> Finding:
 
 
 def _state(worst: How, *, everywhere: bool) -> State:
-    return "fault" if worst == "no" and everywhere else "warning"
+    """PTX alone is a fault: nothing was tested of what the driver will make of it."""
+    return "fault" if worst in {"no", "compiled at start"} and everywhere else "warning"

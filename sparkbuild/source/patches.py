@@ -11,10 +11,11 @@ from sparkbuild.errors import PatchError, SparkbuildError
 from sparkbuild.manifest import PatchEntry, Patchset
 from sparkbuild.source.digest import Inventory
 from sparkbuild.source.gitdoor import GitFailedError, Repository, said
-from sparkbuild.source.model import AppliedPatch, SourceTree, ValueChange
+from sparkbuild.source.model import AppliedPatch, HunkFinding, SourceTree, ValueChange
 from sparkbuild.source.objects import AUTHOR, damaged, tree_of
 from sparkbuild.source.patching.bench import ELSEWHERE, Bench
-from sparkbuild.source.patching.reading import change_problems, touch_problems
+from sparkbuild.source.patching.judge import misplaced
+from sparkbuild.source.patching.reading import Patch, change_problems, touch_problems
 from sparkbuild.source.patching.unified import DiffError, parse
 from sparkbuild.source.patching.values import value_changes
 from sparkbuild.source.store import PatchedRecord, Store, patched_ref
@@ -80,9 +81,10 @@ def _apply(
     """Apply one patch to the index; what it touched, and the tree with it."""
     _refuse_unreadable(bench.repository, entry, file)
     try:
-        problems = list(change_problems(parse(file.read_bytes()), declared))
+        changes = parse(file.read_bytes())
     except DiffError as error:
         raise _refused(entry, file, "is not a patch as it says", _REMAKE, [str(error)]) from error
+    problems = list(change_problems(changes, declared))
     if problems:
         raise _refused(entry, file, "touches what it may not", "edit the patch", problems)
     back = bench.apply(file, "--check", "--reverse")
@@ -100,9 +102,21 @@ def _apply(
         raise _refused(entry, file, "touches what it may not", "edit the patch", problems)
     if not touched:
         raise _refused(entry, file, "changes nothing", "take it off the manifest")
+    other = misplaced(bench, before, Patch(entry=entry, file=file, changes=changes))
+    if other:
+        problems = [_elsewhere(hunk) for hunk in other]
+        raise _refused(entry, file, "is misplaced: not in its own function", _REMAKE, problems)
     names = tuple(path for path, _ in touched)
     done = AppliedPatch(file=entry.file, sha256=entry.sha256, reason=entry.reason, touched=names)
     return done, bench.tree()
+
+
+def _elsewhere(hunk: HunkFinding) -> str:
+    return (
+        f"{hunk.file}, hunk {hunk.number}, line {hunk.line}: made for "
+        f"{hunk.expected_function or 'no function'}, lands in {hunk.function or 'no function'}"
+        f"{hunk.reason and f' ({hunk.reason})'}"
+    )
 
 
 _REMAKE: Final = (

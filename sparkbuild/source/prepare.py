@@ -13,7 +13,7 @@ from sparkbuild.source.obtain import require_git
 from sparkbuild.source.origins import Places, Watcher
 from sparkbuild.source.store import PatchedRecord, Store
 
-_RULES = 2
+_RULES = 3
 """Raised when patches are to be judged by other rules, so that old verdicts do not count."""
 
 

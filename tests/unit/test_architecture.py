@@ -11,17 +11,26 @@ BASE = {
     "__init__", "errors", "fatbin", "files", "llama", "manifest", "model", "net", "process",
     "schema", "workspace",
 }  # fmt: skip
-ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "report"]
+ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "doctor", "faults",
+         "history", "nightly", "report"]
 ABOVE = ["stages", "canary_desk", "canary_drafting", "canary_work", "canary_answers",
          "smoke_before", "smoke_pool", "smoke_work", "smoke_served", "smoke_ops_program",
          "smoke_ops", "smoke_make", "job", "qualify_work", "tree_stages",
          "build_stages", "wheel_remake", "wheel_rebuild", "pipeline", "run", "live", "console",
          "toolkit_commands",
-         "canary_commands", "canary_maker_commands", "model_commands", "smoke_ops_commands",
+         "canary_commands", "canary_maker_commands", "model_options", "inspect_seen",
+         "inspect_toolkit", "inspect_binary", "inspect_work", "model_commands",
+         "smoke_ops_commands",
          "smoke_served_commands", "smoke_commands", "qualify_commands", "key_commands",
          "wheel_compare_commands", "wheel_rebuild_commands", "wheel_commands",
          "patch_talk", "patch_bench", "patch_build", "patch_proof", "patch_work", "patch_refresh",
-         "patch_commands", "cli",
+         "patch_commands", "faults_one", "faults_work", "faults_commands",
+         "doctor_work", "doctor_commands",
+         "history_commands", "site_work", "report_commands", "faults_report_commands",
+         "nightly_order", "nightly_keep", "nightly_step", "nightly_fresh", "nightly_upstream",
+         "nightly_release", "nightly_work", "nightly_propose", "nightly_tell", "nightly_commands",
+         "bisect_ground", "bisect_work", "bisect_keep", "bisect_make", "bisect_commands",
+         "cli",
          "__main__"]  # fmt: skip
 BASE_ORDER = [
     "__init__", "errors", "files", "process", "model", "schema", "manifest", "workspace", "net",

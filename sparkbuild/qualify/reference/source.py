@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from sparkbuild.errors import QualificationIncompleteError
+
 _SIZES: Final = {
     "ggml_half": 2, "uint8_t": 1, "int8_t": 1, "uint16_t": 2, "int16_t": 2, "uint32_t": 4,
     "int32_t": 4, "float": 4,
@@ -124,10 +126,18 @@ class SourceFacts:
 
 
 def read_source(root: Path) -> SourceFacts:
-    """Read a tree's headers. Raises FileNotFoundError where ``root`` is no such tree."""
+    """Read a tree's headers. Raises QualificationIncompleteError where ``root`` is no such tree."""
     src = root / "ggml" / "src"
     text = {name: _read(src / name) for name in HEADERS}
-    api = _plain((root / "ggml" / "include" / "ggml.h").read_text(errors="replace"))
+    header = root / "ggml" / "include" / "ggml.h"
+    api = _read(header)
+    if not api:
+        raise QualificationIncompleteError(
+            "the source has no tensor types that could be judged",
+            problems=[f"expected {header}, found no such file"],
+            evidence=[root],
+            next_step="pin a source of llama.cpp, or one that has ggml where llama.cpp has it",
+        )
     enums = {**_enums(api), **_enums(text["ggml-cuda/mmq.cuh"])}
     facts = SourceFacts(root, MappingProxyType(text), enums, {})
     blocks = dict(_blocks(facts))

@@ -49,6 +49,14 @@ def judge(
     return found, bench.tree() if found.applied else tree
 
 
+def misplaced(bench: Bench, tree: str, patch: Patch) -> tuple[HunkFinding, ...]:
+    """Hunks of a patch, which git took on ``tree``, that are not in the function they are for."""
+    after = bench.tree()
+    looked = (_look(bench, tree, change, None) for change in patch.changes)
+    placed = (hunk for one in looked for hunk in _placed(bench, after, one))
+    return tuple(hunk for hunk in placed if hunk.state == "misplaced")
+
+
 def _taken(bench: Bench, patch: Patch, looked: Sequence[_Looked], *, took: bool) -> PatchFinding:
     """A patch that git took: where each hunk landed. ``took``: upstream has it."""
     after = bench.tree()
