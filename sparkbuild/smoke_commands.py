@@ -147,8 +147,7 @@ def _ask_plan(
     from sparkbuild.workspace import Workspace
 
     abilities = find_recipes(None).patchset(variant)[0].smoke.abilities if variant else ()
-    file = plan_file(suite)
-    plan = load_plan(file)
+    plan = load_plan(plan_file(suite))
     folder, catalogue = catalogue_in(data)
     verify(folder, names=tuple(entry.name for entry in catalogue.canaries))
     workspace = Workspace(work)
@@ -166,7 +165,7 @@ def _ask_plan(
             desk,
             catalogue,
             plan,
-            file=file,
+            file=plan_file(suite),
             at_once=processes or default_processes(),
             diagnose=diagnose,
         )

@@ -11,8 +11,20 @@ BASE = {
     "__init__", "errors", "fatbin", "files", "llama", "manifest", "model", "net", "process",
     "schema", "workspace",
 }  # fmt: skip
-ROOMS = ["toolkit", "source", "qualify", "build", "canary", "smoke", "package", "doctor", "faults",
-         "history", "nightly", "report"]
+ROOMS = [
+    "toolkit",
+    "source",
+    "qualify",
+    "build",
+    "canary",
+    "smoke",
+    "package",
+    "doctor",
+    "faults",
+    "history",
+    "nightly",
+    "report",
+]
 ABOVE = ["stages", "canary_desk", "canary_drafting", "canary_work", "canary_answers",
          "smoke_before", "smoke_pool", "smoke_work", "smoke_served", "smoke_ops_program",
          "smoke_ops", "smoke_make", "job", "qualify_work", "tree_stages",

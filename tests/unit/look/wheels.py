@@ -49,13 +49,14 @@ def ours(more: Mapping[str, bytes] | None = None, **changes: object) -> bytes:
     told = info(**changes)  # type: ignore[arg-type]
     folder = identity.dist_info(VERSION)
     library = Elf(fatbin=fatbin("s121asize"), build=11434, commit="e" * 12).data()
+    programs = {"libggml-cuda.so.0": library, **(more or {})}
+    told["binaries"] = {name: {"sha256": sha256_bytes(data)} for name, data in programs.items()}
     members = {
-        f"{identity.BIN}/libggml-cuda.so.0": library,
         identity.INFO_FILE: json.dumps(told).encode(),
         f"{folder}/METADATA": f"Name: {identity.DISTRIBUTION}\nVersion: {VERSION}\n"
         "Summary: llama.cpp\n".encode(),
         f"{folder}/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-linux_aarch64\n",
-        **{f"{identity.BIN}/{name}": data for name, data in (more or {}).items()},
+        **{f"{identity.BIN}/{name}": data for name, data in programs.items()},
         f"{folder}/{SBOM_FILE}": b'{"bomFormat": "CycloneDX", "specVersion": "1.6"}',
     }
     digests = {name: sha256_bytes(data) for name, data in members.items()}

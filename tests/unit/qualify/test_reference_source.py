@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkbuild.errors import QualificationIncompleteError
 from sparkbuild.qualify.reference.source import HEADERS, SourceFacts, evaluate, read_source
 
 API = """
@@ -145,8 +146,9 @@ def test_headers_that_a_source_lacks_are_empty(facts: SourceFacts) -> None:
 
 
 def test_what_is_no_source_tree_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(QualificationIncompleteError) as refusal:
         read_source(tmp_path)
+    assert str(tmp_path / "ggml/include/ggml.h") in refusal.value.problems[0]
 
 
 @pytest.mark.parametrize(
