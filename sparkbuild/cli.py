@@ -19,6 +19,7 @@ from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer
 from sparkbuild.doctor_commands import doctor_command
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.faults_commands import faults_group
+from sparkbuild.faults_report_commands import faults_report_command
 from sparkbuild.history_commands import history_group
 from sparkbuild.key_commands import key_group
 from sparkbuild.model_commands import inspect_command
@@ -229,6 +230,7 @@ cli.add_command(toolkit_group)
 cli.add_command(bisect_command)
 cli.add_command(canary_group)
 cli.add_command(doctor_command)
+faults_group.add_command(faults_report_command)
 cli.add_command(faults_group)
 cli.add_command(history_group)
 cli.add_command(inspect_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
@@ -108,10 +109,20 @@ def _pooled(units: Sequence[Unit], at_once: int, live: Observer) -> Generator[tu
 
 
 def _ended_when_unwanted(kind: type[BaseException] | None, *_: object) -> None:
-    """End the pool's processes, and with them their servers, where nobody wants their results."""
-    if kind:
-        for child in multiprocessing.active_children():
-            child.terminate()
+    """End the pool's processes and their servers where nobody wants their results.
+
+    A server that is busy may take its time over the TERM that its parent's end sends it. A process
+    is halted first, so that it starts no other while those that it has are counted.
+    """
+    for child in multiprocessing.active_children() if kind else ():
+        with contextlib.suppress(psutil.Error):
+            parent = psutil.Process(child.pid or 0)
+            parent.suspend()
+            servers = parent.children(recursive=True)
+            parent.kill()
+            for server in servers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    server.kill()
 
 
 def _ended(future: Future[_Done], unit: Unit) -> _Done:
