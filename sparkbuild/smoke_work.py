@@ -130,8 +130,10 @@ def _size(unit: Unit) -> int:
 
 
 def _quickest(unit: Unit) -> tuple[bool, bool, bool, int, bool]:
-    """What tells most in the least time: exact numbers of small canaries, then every tensor type
-    at once, then canary by canary, its drafts behind its forms; switches come last.
+    """What tells most in the least time comes first.
+
+    Exact numbers of small canaries, then every tensor type at once, then canary by canary with its
+    drafts behind its forms; switches come last.
     """
     exact, mix = EXACT in unit.forms, "mix" in unit.forms
     return not exact, not mix, bool(unit.desk.label), _size(unit), unit.drafts
