@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from sparkbuild.faults.lane import find_lane, mirror
 from sparkbuild.faults.model import Matrix
 from sparkbuild.faults_one import PATIENCE
 
-pytestmark = [pytest.mark.real, pytest.mark.network]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.network,
+    pytest.mark.skipif(
+        not os.environ.get("SPARKBUILD_TEST_FAULTS"), reason="SPARKBUILD_TEST_FAULTS is not set"
+    ),
+]
 
 KINDS = ("source", "speculation", "vision")
 
