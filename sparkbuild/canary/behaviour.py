@@ -112,14 +112,6 @@ def checks(suite: Suite, slots: int) -> list[Check]:
         Check(name=f"{one.name}, twice", expected=bits, ask=partial(_twice, one))
         for one in references
     ]
-    offered = ("completion", "multimodal") if suite.pictures else ("completion",)
-    found.append(
-        Check(
-            name="capabilities",
-            expected=f"capabilities {', '.join(offered)} in /v1/models",
-            ask=partial(_offers, offered),
-        )
-    )
     texts = [one for one in references if choice.is_text(one)]
     if texts:
         short, long = texts[0], texts[-1]
@@ -192,12 +184,6 @@ def behaviours(session: Session, on_item: Callable[[Item], None]) -> list[Item]:
         )
         on_item(items[-1])
     return items
-
-
-def _offers(wanted: Sequence[str], session: Session) -> Finding:
-    told = [sorted(entry.capabilities) for entry in session.api.models().models]
-    wrong = "" if told == [sorted(wanted)] else f"capabilities {told}"
-    return Finding(wrong=wrong, well=", ".join(wanted))
 
 
 def _twice(reference: Reference, session: Session) -> Finding:
