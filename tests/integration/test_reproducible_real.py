@@ -19,7 +19,7 @@ def test_two_whole_builds_give_the_same_wheel_byte_for_byte(
 ) -> None:
     """The first was killed twenty times and went on where it was; the second is made in one go."""
     found = real_again.rebuilt
-    assert real_again.stages[-5:] == ["configure", "build", "inspect", "package", "compare"]
+    assert real_again.stages[-5:] == ("configure", "build", "inspect", "package", "compare")
     assert [f"{d.member} {d.place}: {d.what}" for d in found.comparison.differences] == []
     assert found.comparison.identical
     assert found.wheel.read_bytes() == real_make.wheel.read_bytes()
