@@ -10,7 +10,7 @@ import rich_click as click
 from click import get_current_context
 from rich.markup import escape
 
-from sparkbuild.console import JSON, RECIPES, VARIANT, WORK, console, print_json
+from sparkbuild.console import JOBS, JSON, RECIPES, VARIANT, WORK, console, print_json
 from sparkbuild.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ _PROGRAM = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Also write what was found to this history of runs.",
 )
 @click.option("--fresh", is_flag=True, help="Forget what an earlier, stopped search found out.")
-@click.option(
-    "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
-)
+@JOBS
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),

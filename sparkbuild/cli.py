@@ -15,7 +15,17 @@ from sparkbuild import __version__
 from sparkbuild.bisect_commands import bisect_command
 from sparkbuild.canary_commands import canary_group
 from sparkbuild.canary_maker_commands import audit_suite, record_canary, train_canary
-from sparkbuild.console import JSON, JSON_SCHEMA, RECIPES, VARIANT, WORK, answer, console
+from sparkbuild.console import (
+    CACHE,
+    JOBS,
+    JSON,
+    JSON_SCHEMA,
+    RECIPES,
+    VARIANT,
+    WORK,
+    answer,
+    console,
+)
 from sparkbuild.doctor_commands import doctor_command
 from sparkbuild.errors import EXIT_INTERRUPTED, SparkbuildError, error_classes
 from sparkbuild.faults_commands import faults_group
@@ -75,9 +85,7 @@ def cli() -> None:
     metavar="DIR",
     help="Where the wheel and the reports go.",
 )
-@click.option(
-    "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
-)
+@JOBS
 @click.option(
     "--accept",
     "accept",
@@ -86,14 +94,7 @@ def cli() -> None:
     help="Build in spite of this known-bad entry; it is said loudly, in the report and in the "
     "wheel. May be given again.",
 )
-@click.option(
-    "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    envvar="SPARKBUILD_CACHE",
-    show_envvar=True,
-    help="Compile through sccache, with one folder below DIR for each toolkit identity.",
-)
+@CACHE
 @click.option(
     "--sign",
     "sign",

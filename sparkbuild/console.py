@@ -28,6 +28,17 @@ WORK = click.option(
     help="Where sources, builds and logs are kept. Default: the user's cache folder.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")
+JOBS = click.option(
+    "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
+)
+CACHE = click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    envvar="SPARKBUILD_CACHE",
+    show_envvar=True,
+    help="Compile through sccache, with one folder below DIR for each toolkit identity.",
+)
 VARIANT = click.option("--variant", required=True, metavar="NAME", help="Which patch set.")
 
 

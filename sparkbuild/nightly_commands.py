@@ -11,7 +11,7 @@ import rich_click as click
 from click import get_current_context
 from rich.markup import escape
 
-from sparkbuild.console import JSON, RECIPES, WORK, console, print_json
+from sparkbuild.console import CACHE, JOBS, JSON, RECIPES, WORK, console, print_json
 from sparkbuild.errors import NightError, UsageError
 
 if TYPE_CHECKING:
@@ -47,17 +47,8 @@ def nightly_group() -> None:
 @nightly_group.command("run")
 @_PLAN
 @_HISTORY
-@click.option(
-    "--jobs", "-j", type=int, metavar="N", help="Compile jobs. Default: cores and memory."
-)
-@click.option(
-    "--cache",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    envvar="SPARKBUILD_CACHE",
-    show_envvar=True,
-    help="Compile through sccache, with one folder below DIR for each toolkit identity.",
-)
+@JOBS
+@CACHE
 @click.option(
     "--sign",
     "sign",
