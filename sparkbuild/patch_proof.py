@@ -40,17 +40,25 @@ def prover(
 
     ``scratch`` is the folder that programs may write to; it is kept from one to the next.
     """
+
+    def proven(proof: str, made: Compiled, log: Path) -> Proven:
+        return prove(manifest, scratch, proof, made, log, on_line)
+
+    return proven
+
+
+def prove(
+    manifest: Path, scratch: Path, proof: str, made: Compiled, log: Path,
+    on_line: Callable[[str], None] = lambda _: None,
+) -> Proven:  # fmt: skip
+    """One proof of a manifest run on a build; another process can be asked for it by this name."""
     folder = manifest.absolute().parent
-
-    def prove(proof: str, made: Compiled, log: Path) -> Proven:
-        log.unlink(missing_ok=True)
-        if "::" in proof:
-            return _test(proof, folder.parent.parent, Path(made.directory), log, on_line)
-        scratch.mkdir(parents=True, exist_ok=True)
-        places = [made.directory, made.source, str(scratch)]
-        return _program(proof, folder, places, log, on_line)
-
-    return prove
+    log.unlink(missing_ok=True)
+    if "::" in proof:
+        return _test(proof, folder.parent.parent, Path(made.directory), log, on_line)
+    scratch.mkdir(parents=True, exist_ok=True)
+    places = [made.directory, made.source, str(scratch)]
+    return _program(proof, folder, places, log, on_line)
 
 
 def check_proofs(manifest: Path, proofs: tuple[str, ...]) -> None:

@@ -223,8 +223,9 @@ def _read(record: Path, wanted: Mapping[str, str], kind: type[T]) -> tuple[T, St
 
 
 def _digest(result: object) -> str:
-    """Of a stage's result, as its report has it."""
-    return digest_of({"result": msgspec.to_builtins(result)})
+    """Of a stage's result as it is read back, where a number 0 of a float field is 0.0."""
+    read_back = msgspec.convert(msgspec.to_builtins(result), type(result))
+    return digest_of({"result": msgspec.to_builtins(read_back)})
 
 
 def _as_refusal(error: BaseException) -> SparkbuildError:

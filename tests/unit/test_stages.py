@@ -13,6 +13,8 @@ from sparkbuild.stages import Outcome, Runner
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     value: int
+    seconds: float = 0
+    """As a sum of nothing is, which comes back as 0.0."""
 
 
 class Watcher:

@@ -15,7 +15,7 @@ import pytest
 
 from sparkbuild.build.jobs import usable_cores
 from sparkbuild.manifest import find_recipes
-from sparkbuild.patch_proof import check_proofs, prover
+from sparkbuild.patch_proof import check_proofs, prove
 from sparkbuild.report.patches import Proven
 from sparkbuild.source.model import Compiled
 
@@ -52,24 +52,30 @@ def patched(real_work: Path, run_sparkbuild: Callable[..., Any]) -> Compiled:
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What proofs write to, kept from one to the next."""
+    """What proofs write to, each below its name, since two run at a time."""
     return tmp_path_factory.mktemp("proofs")
 
 
 Proofs = dict[str, Future[Proven]]
 
 
-def prove(proof: str, made: Compiled, scratch: Path, log: Path) -> Proven:
-    return prover(MANIFEST, scratch)(proof, made, log)
-
-
 @contextmanager
 def proved(wanted: set[str], made: Compiled, scratch: Path, logs: Path) -> Iterator[Proofs]:
-    """Proofs of one build, as many at a time as there are cores: a server of theirs uses one."""
+    """Proofs of one build, as many at a time as there are cores: a server of theirs uses one.
+
+    A process started anew cannot import this file (pytest's import mode), so it runs the product's.
+    """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(1, int(usable_cores())), mp_context=context) as pool:
         yield {
-            proof: pool.submit(prove, proof, made, scratch, logs / f"{Path(proof).stem}.log")
+            proof: pool.submit(
+                prove,
+                MANIFEST,
+                scratch / Path(proof).stem,
+                proof,
+                made,
+                logs / f"{Path(proof).stem}.log",
+            )
             for proof in dict.fromkeys(proof for _, proof in PROOFS)
             if proof in wanted
         }
