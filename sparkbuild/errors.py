@@ -217,6 +217,13 @@ class BisectError(SparkbuildError):
     title = "bisect"
 
 
+class GpuError(SparkbuildError):
+    """There is no GPU here that can run what is asked, or its driver does not take it."""
+
+    exit_code = 27
+    title = "gpu"
+
+
 class InternalError(SparkbuildError):
     """A defect of sparkbuild itself."""
 

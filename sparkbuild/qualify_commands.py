@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import rich_click as click
 from click import get_current_context
 
-from sparkbuild.console import JSON, RECIPES, VARIANT, WORK, console, print_json
+from sparkbuild.console import JSON, RECIPES, WORK, answer, console, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     from rich.console import Console
 
     from sparkbuild.live import Live
-    from sparkbuild.manifest import Patchset, Recipes
+    from sparkbuild.manifest import Recipes
+    from sparkbuild.qualify.gpu.carried import Carried
+    from sparkbuild.qualify.kept import Subject
     from sparkbuild.qualify.model import Probed, Qualification, Sowed
-    from sparkbuild.source.model import PatchedTree
     from sparkbuild.stages import Observer
-    from sparkbuild.toolkit.model import Identity
     from sparkbuild.workspace import Workspace
 
 FEW = 4
@@ -31,8 +32,8 @@ NOTICED = 0.95
 
 
 @click.command("qualify")
-@click.argument("names", metavar="ROOT|RELEASE...", nargs=-1, required=True)
-@VARIANT
+@click.argument("names", metavar="ROOT|RELEASE...", nargs=-1)
+@click.option("--variant", metavar="NAME", help="Which patch set. Needed, but for --from.")
 @click.option(
     "--arch",
     "architectures",
@@ -59,12 +60,38 @@ NOTICED = 0.95
 @click.option("--seed", type=int, default=1, show_default=True, help="Chooses those N.")
 @click.option("--missed", is_flag=True, help="Name every device function that was not executed.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes. Default: one for each core.")
+@click.option(
+    "--on",
+    "executor",
+    type=click.Choice(["cpu", "gpu"]),
+    default="cpu",
+    show_default=True,
+    help="Execute the PTX, or what the toolkit's ptxas makes of it for this machine's GPU.",
+)
+@click.option(
+    "--assemble",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="With --on gpu: run nothing, write what another machine needs to run it with --from.",
+)
+@click.option(
+    "--device",
+    metavar="TARGET",
+    help="With --assemble: that machine's GPU as nvcc names it, 90a or 121a.",
+)
+@click.option(
+    "--from",
+    "carried",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="With --on gpu: run what --assemble wrote. No toolkit and no variant is named then.",
+)
 @RECIPES
 @WORK
 @JSON
 def qualify_command(
     names: tuple[str, ...],
-    variant: str,
+    variant: str | None,
     architectures: tuple[str, ...],
     platform_name: str | None,
     only: tuple[str, ...],
@@ -74,29 +101,46 @@ def qualify_command(
     seed: int,
     missed: bool,
     jobs: int | None,
+    executor: str,
+    assemble: Path | None,
+    device: str | None,
+    carried: Path | None,
     recipes: Path | None,
     work: Path | None,
     as_json: bool,
 ) -> None:
     """Compile a variant's own device code to PTX, execute it on the CPU, and compare.
 
-    Needs no GPU. ROOT is a folder, also one that holds compilers alone; RELEASE is 13.0, or an
-    exact nvcc; of several compilers and targets a table is shown. A verdict is kept for as long as
-    compiler, source, flags and probes stay the same. Exit code 0 where everything is right, 10
-    where code is wrong, 21 where nothing is wrong and something could not be judged, or where less
-    than 95 % of seeded faults were noticed.
+    Needs no GPU; with --on gpu one runs the same probes, and is compared with the executor too.
+    ROOT is a folder, also one that holds compilers alone; RELEASE is 13.0, or an exact nvcc; of
+    several compilers and targets a table is shown. A verdict is kept for as long as compiler,
+    source, flags and probes stay the same. Exit code 0 where everything is right, 10 where code is
+    wrong, 21 where nothing is wrong and something could not be judged, or where less than 95 % of
+    seeded faults were noticed, 27 where there is no GPU that can run what is asked.
     """
     from sparkbuild.live import Live
     from sparkbuild.manifest import current_platform
+    from sparkbuild.qualify_gpu_work import carried_facts
 
     asked = _Asked(
         names=names, architectures=architectures, platform=platform_name or current_platform(),
         only=only, first=first, fresh=fresh, seeded=seeded, seed=seed, jobs=jobs,
+        executor=executor, assemble=assemble, device=device, carried=carried,
     )  # fmt: skip
+    _refuse_together(asked, variant)
     from_recipes, workspace = _places(recipes, work)
     screen = console(stderr=as_json)
+    sowed: list[Sowed] = []
     with Live(screen) as live:
-        results, sowed = _judged(asked, variant, from_recipes, workspace, live)
+        if carried:
+            results = [_carried(asked, carried, workspace, live)]
+        elif assemble:
+            made = _assembled(asked, variant or "", from_recipes, workspace, live)
+        else:
+            results, sowed = _judged(asked, variant or "", from_recipes, workspace, live)
+    if assemble:
+        answer(carried_facts(made, assemble), as_json=as_json, out=console())
+        return
     _show(results, sowed, missed=missed, screen=None if as_json else screen)
     _exit(results, sowed)
 
@@ -114,25 +158,50 @@ class _Asked:
     seeded: int | None
     seed: int
     jobs: int | None
+    executor: str = "cpu"
+    assemble: Path | None = None
+    device: str | None = None
+    carried: Path | None = None
+
+
+def _refuse_together(asked: _Asked, variant: str | None) -> None:
+    """Raises UsageError where options do not go together."""
+    from sparkbuild.errors import UsageError
+
+    on_gpu = asked.executor == "gpu"
+    named = {"--assemble": asked.assemble, "--device": asked.device, "--from": asked.carried}
+    problems = [f"{name} needs --on gpu" for name, value in named.items() if value and not on_gpu]
+    if asked.seeded and on_gpu:
+        problems.append("--seeded edits PTX for the executor alone: leave out --on gpu")
+    if bool(asked.assemble) != bool(asked.device):
+        problems.append("--assemble and --device are given together or not at all")
+    if asked.carried and (asked.assemble or asked.names or asked.architectures):
+        problems.append("--from takes compiler and target from its folder: name nothing else")
+    if not asked.carried and not asked.names:
+        problems.append("name a RELEASE or a ROOT")
+    if not asked.carried and not variant:
+        problems.append("name a patch set with --variant")
+    if problems:
+        raise UsageError(
+            "this cannot be qualified so",
+            problems=problems,
+            next_step="sparkbuild toolkit qualify --help",
+        )
 
 
 def _judged(
     asked: _Asked, variant: str, recipes: Recipes, workspace: Workspace, live: Live
 ) -> tuple[list[Qualification], list[Sowed]]:
     """Every compiler that is meant, for every target; one that lies in two places once."""
-    from sparkbuild.qualify_work import qualify, sow, subject_of_root
-    from sparkbuild.toolkit.host import find_host_compiler
+    from sparkbuild.qualify_work import sow
 
-    patchset, tree = _tree(recipes, variant, workspace, live)
-    host, folder = find_host_compiler(), workspace.qualifications
+    qualify, folder = _judge(asked), workspace.qualifications
     results: dict[str, Qualification] = {}
     sowed: list[Sowed] = []
-    for identity, options, target in _subjects(asked, recipes, workspace):
-        live.started(f"qualify {identity.toolchain or identity.root} {target}")
-        every = {**patchset.build.cmake, **options}
-        subject = subject_of_root(identity, every, host, tree, target)
+    for subject in _every_subject(asked, variant, recipes, workspace, live):
         if subject.key in results:
             continue
+        live.started(f"qualify {subject.compiler.toolkit} {subject.compiler.architecture}")
         results[subject.key] = found = qualify(
             subject, folder=folder, live=live, at_once=asked.jobs, only=asked.only,
             first=asked.first, fresh=asked.fresh, found=lambda probed: _told(live, probed),
@@ -144,6 +213,63 @@ def _judged(
             )  # fmt: skip
             sowed.append(made)
     return list(results.values()), sowed
+
+
+def _judge(asked: _Asked) -> Callable[..., Qualification]:
+    """What judges a subject. Raises GpuError where a GPU is asked for and there is none."""
+    from sparkbuild.qualify_work import qualify
+
+    if asked.executor == "cpu":
+        return qualify
+    from sparkbuild.qualify.gpu.cuda import Cuda
+    from sparkbuild.qualify_gpu_work import gather_with, subject_on
+
+    opener = Cuda()
+    device = opener.look()
+
+    def on_gpu(subject: Subject, **options: Any) -> Qualification:
+        options["gather"] = gather_with(opener, device)
+        return qualify(subject_on(subject, device), **options)
+
+    return on_gpu
+
+
+def _carried(asked: _Asked, folder: Path, workspace: Workspace, live: Live) -> Qualification:
+    """What was assembled elsewhere, on this machine's GPU."""
+    from sparkbuild.qualify.gpu.cuda import Cuda
+    from sparkbuild.qualify_gpu_work import qualify_carried
+    from sparkbuild.toolkit.host import find_host_compiler
+
+    live.started(f"qualify {folder}")
+    return qualify_carried(
+        folder, Cuda(), find_host_compiler(), folder=workspace.qualifications,
+        live=live, at_once=asked.jobs, only=asked.only, first=asked.first,
+        found=lambda probed: _told(live, probed),
+    )  # fmt: skip
+
+
+def _assembled(
+    asked: _Asked, variant: str, recipes: Recipes, workspace: Workspace, live: Live
+) -> Carried:
+    """The one compiler that is meant, for its one target. Others are refused."""
+    from sparkbuild.qualify_gpu_work import assemble, only_one
+
+    subject = only_one(_every_subject(asked, variant, recipes, workspace, live))
+    live.started(f"assemble {subject.compiler.toolkit} {subject.compiler.architecture}")
+    return assemble(
+        subject, asked.device or "", asked.assemble or Path(), folder=workspace.qualifications,
+        live=live, at_once=asked.jobs, only=asked.only,
+    )  # fmt: skip
+
+
+def _every_subject(
+    asked: _Asked, variant: str, recipes: Recipes, workspace: Workspace, live: Live
+) -> Iterator[Subject]:
+    from sparkbuild.qualify_meant import every_subject
+
+    return every_subject(
+        asked.names, asked.architectures, asked.platform, variant, recipes, workspace, live
+    )
 
 
 def _show(
@@ -189,60 +315,3 @@ def _places(recipes: Path | None, work: Path | None) -> tuple[Recipes, Workspace
     workspace = Workspace(work)
     workspace.prepare()
     return find_recipes(recipes), workspace
-
-
-def _tree(
-    recipes: Recipes, variant: str, workspace: Workspace, live: Observer
-) -> tuple[Patchset, PatchedTree]:
-    """The variant's patched source, fetched where it is not here."""
-    from sparkbuild.source.obtain import obtain
-    from sparkbuild.source.prepare import prepare
-
-    patchset, manifest = recipes.patchset(variant)
-    live.started(f"source of {variant}")
-    source = obtain(patchset.source, manifest, workspace, live)
-    return patchset, prepare(source, patchset, manifest, workspace, live)
-
-
-def _subjects(
-    asked: _Asked, recipes: Recipes, workspace: Workspace
-) -> Iterator[tuple[Identity, dict[str, str], str]]:
-    """Every root that is meant, with its toolchain's CMake options, once for each target."""
-    from sparkbuild.toolkit.book import read_book
-    from sparkbuild.toolkit.choice.select import plain_architectures
-    from sparkbuild.toolkit.identity.advise import DEFAULT_ARCHITECTURES
-    from sparkbuild.toolkit_commands import identities
-
-    targets = plain_architectures(asked.architectures)
-    book = read_book(recipes)
-    every = [
-        identity
-        for name in asked.names
-        for identity in _meant(
-            name, identities(name, recipes, book, workspace, targets), asked.platform
-        )
-    ]
-    for identity in every:
-        chain = book.toolchains.get(identity.toolchain or "")
-        own = chain.cuda.architectures if chain and chain.cuda else DEFAULT_ARCHITECTURES
-        options = chain.options() if chain else {}
-        for target in targets or own:
-            yield identity, options, target
-
-
-def _meant(name: str, found: Sequence[Identity], platform: str) -> list[Identity]:
-    """The root that is named; of a release's roots the whole ones, as ``make`` takes them.
-
-    Raises UnknownNameError where the release has none for the platform.
-    """
-    from sparkbuild.errors import UnknownNameError
-
-    if "/" in name:
-        return list(found)
-    here = [identity for identity in found if identity.platform == platform]
-    if not here:
-        raise UnknownNameError(
-            f"there is no {name} for {platform} on this machine",
-            next_step=f"sparkbuild toolkit install {name} --compilers --platform {platform}",
-        )
-    return [one for one in here if one.state in {"good", "known bad"}] or here

@@ -14,14 +14,14 @@ from sparkbuild.errors import ToolkitMismatchError
 from sparkbuild.files import exclusive
 from sparkbuild.manifest import Patchset, current_platform
 from sparkbuild.qualify import kept, verdict
-from sparkbuild.qualify.bench import Found, Order, gather
+from sparkbuild.qualify.bench import Found, Gather, Gathered, Order, gather
 from sparkbuild.qualify.catalogue import Given
 from sparkbuild.qualify.compile import Nvcc
 from sparkbuild.qualify.coverage import DeviceFunction, covered
 from sparkbuild.qualify.emulated import emulation, shadow
 from sparkbuild.qualify.flags import foretold
 from sparkbuild.qualify.kept import Subject
-from sparkbuild.qualify.model import Compiler, Qualification, Sowed
+from sparkbuild.qualify.model import Compiler, FileCoverage, Qualification, Sowed
 from sparkbuild.qualify.seeded import seeded
 from sparkbuild.source.model import PatchedTree
 from sparkbuild.source.patching.scopes import chains
@@ -95,7 +95,7 @@ def subject_of_root(
     )
 
 
-def qualify(
+def qualify(  # noqa: PLR0913 - one argument for each thing that decides
     subject: Subject,
     *,
     folder: Path,
@@ -105,6 +105,7 @@ def qualify(
     first: bool = False,
     fresh: bool = False,
     found: Found = lambda _: None,
+    gather: Gather = gather,
 ) -> Qualification:
     """Judge, or give the verdict that is known.
 
@@ -121,7 +122,7 @@ def qualify(
         if whole and not fresh and (known := kept.known(record, key)):
             return known  # another command may have judged meanwhile
         began = time.monotonic()
-        order = _order(subject, place, folder, only)
+        order = order_of(subject, place, folder, only)
         gathered = gather(
             order,
             at_once=at_once or max(1, int(usable_cores())),
@@ -133,7 +134,7 @@ def qualify(
             subject.compiler,
             gathered,
             uncovered=order.catalogue().uncovered,
-            coverage=covered(device_functions(subject.source), gathered.locations),
+            coverage=coverage_of(subject, gathered),
             seconds=time.monotonic() - began,
             key=key,
         )
@@ -154,7 +155,7 @@ def sow(
     only: tuple[str, ...] = (),
 ) -> Sowed:
     """Make so many instructions wrong, one at a time, in the code that ``found`` judged."""
-    order = _order(subject, folder / subject.key[:16], folder, only)
+    order = order_of(subject, folder / subject.key[:16], folder, only)
     return seeded(
         order,
         found.units,
@@ -163,6 +164,13 @@ def sow(
         at_once=at_once or max(1, int(usable_cores())),
         progress=live.progress,
     )
+
+
+def coverage_of(subject: Subject, gathered: Gathered) -> tuple[FileCoverage, ...]:
+    """What was executed of the source's files; nothing on a GPU, which does not tell."""
+    if subject.compiler.executor == "gpu":
+        return ()
+    return covered(device_functions(subject.source), gathered.locations)
 
 
 def device_functions(source: str) -> dict[str, tuple[DeviceFunction, ...]]:
@@ -223,7 +231,8 @@ def _subject(
     )
 
 
-def _order(subject: Subject, place: Path, folder: Path, only: tuple[str, ...]) -> Order:
+def order_of(subject: Subject, place: Path, folder: Path, only: tuple[str, ...]) -> Order:
+    """What is to be judged; ``place`` gets units and PTX, ``folder`` the references."""
     root, host = subject.root, subject.host.cxx
     emulator: tuple[str, ...] = ()
     if subject.compiler.platform != current_platform():

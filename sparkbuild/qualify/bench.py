@@ -53,6 +53,10 @@ class Gathered:
     locations: set[Location] = field(default_factory=set)
 
 
+Gather: TypeAlias = Callable[..., Gathered]
+"""``gather``, or what judges the same order in another way, with the same keywords."""
+
+
 def gather(
     order: Order,
     *,
@@ -67,7 +71,7 @@ def gather(
     thread may call this. Raises HostError where a process was ended from outside.
     """
     known = order.catalogue()
-    _refuse_unknown(order.only, known.probes)
+    refuse_unknown(order.only, known.probes)
     asked = [probe for probe in known.probes if order.asked(probe)]
     gathered = Gathered()
     total, wrong = len(asked), False
@@ -78,11 +82,11 @@ def gather(
             gathered.units[result.name] = result
             if result.compiled:
                 continue
-            lost = [_lost(probe, result) for probe in asked if probe.unit == result.name]
+            failed = [lost(probe, result) for probe in asked if probe.unit == result.name]
         else:
             gathered.locations |= result.locations
-            lost = [result.probed]
-        for probed in lost:
+            failed = [result.probed]
+        for probed in failed:
             gathered.probes[probed.name] = probed
             progress(len(gathered.probes), total, probed.name)
             found(probed)
@@ -95,7 +99,7 @@ def gather(
     return gathered
 
 
-def _refuse_unknown(only: Sequence[str], probes: Sequence[Probe]) -> None:
+def refuse_unknown(only: Sequence[str], probes: Sequence[Probe]) -> None:
     """Raises UsageError where a name is neither a probe's nor a kind's."""
     kinds = list(dict.fromkeys(probe.kind for probe in probes))
     every = [*kinds, *(probe.name for probe in probes)]
@@ -119,7 +123,8 @@ def _ordered(known: Catalogue, asked: list[Probe]) -> dict[str, list[Probe]]:
     return {name: by_unit[name] for name in names}
 
 
-def _lost(probe: Probe, unit: Unit) -> Probed:
+def lost(probe: Probe, unit: Unit) -> Probed:
+    """A probe whose unit did not compile."""
     return Probed(
         name=probe.name,
         unit=probe.unit,

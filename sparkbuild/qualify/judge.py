@@ -41,7 +41,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Compared:
+class Compared:
     """One buffer against what is right."""
 
     mistake: Mistake | None
@@ -73,11 +73,11 @@ def judge(probe: Probe, module: Module, *, seed: int = SEED) -> Judged:
         steps += result.lane_steps
         for name, expected in case.expected.items():
             outputs.update(np.ascontiguousarray(result.buffers[name]).tobytes())
-            found = _compare(case, name, expected, result)
+            found = compare(case, name, expected, result)
             compared += found.count
             if found.mistake and not mistake:
                 launch, shape = replace(case.launch, entry=entry), expected.values.shape
-                mistake = _written(module, launch, found.mistake, result.buffers[name], shape)
+                mistake = written(module, launch, found.mistake, result.buffers[name], shape)
             if found.margin > margin:
                 margin, worst = found.margin, f"{case.label}, {name}"
         if mistake:
@@ -161,7 +161,7 @@ def _fault(case: Case, fault: DeviceFault) -> Mistake:
     )
 
 
-def _written(
+def written(
     module: Module,
     launch: Launch,
     mistake: Mistake,
@@ -182,7 +182,8 @@ def _written(
     )
 
 
-def _compare(case: Case, name: str, expected: Expected, result: Result) -> _Compared:
+def compare(case: Case, name: str, expected: Expected, result: Result) -> Compared:
+    """What a launch left in one buffer against what is right there."""
     found = result.buffers[name].reshape(expected.values.shape)
     right, shown = _numbers(expected.values), _numbers(found)
     bound = np.broadcast_to(expected.bound, right.shape)
@@ -196,11 +197,11 @@ def _compare(case: Case, name: str, expected: Expected, result: Result) -> _Comp
     if not bad.any():
         with np.errstate(all="ignore"):
             part = np.where(asked & (away > 0), away / bound, 0.0)
-        return _Compared(mistake=None, count=count, margin=float(part.max(initial=0.0)))
+        return Compared(mistake=None, count=count, margin=float(part.max(initial=0.0)))
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     wanted, got, limit = float(right[at]), float(shown[at]), float(bound[at])
     wrong = int(np.count_nonzero(bad))
-    return _Compared(
+    return Compared(
         mistake=Mistake(
             case=case.label,
             kind="value",

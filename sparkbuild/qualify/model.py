@@ -45,6 +45,30 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     """Normalised squared error over the compared elements of the buffer."""
 
 
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """The same launches on a GPU and in the executor, element by element of what is compared."""
+
+    outcome: Outcome
+    """The executor's own, on the cases that both ran."""
+    text: str = ""
+    """Its mistake, or what it lacks."""
+    where: Place = Place()
+    """Where it ended, if it did not come to the end."""
+    compared: int = 0
+    equal: int = 0
+    """Elements whose bits are the same in both."""
+    apart: int = 0
+    """Elements that differ by more than the bound of what is right."""
+    difference: float = 0.0
+    """The largest difference within its bound, as a part of that bound."""
+    worst: str = ""
+    """Which case and buffer that was."""
+
+
+Made = Literal["native", "retargeted"]
+"""What a GPU ran: the target's own code, or the same PTX assembled for the device."""
+
+
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """What one probe showed."""
 
@@ -65,6 +89,9 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """The largest difference as a part of its bound, where it is right: 1.0 is at the bound."""
     worst: str = ""
     """Which case that was."""
+    made: Made | None = None
+    """On a GPU alone, as is ``against``."""
+    against: Against | None = None
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +103,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     ptx_sha256: str = ""
     ptx: str = ""
     """Where the PTX lies."""
+    cubin_sha256: str = ""
+    """Of the machine code that a GPU ran."""
     log: str = ""
     error: str = ""
 
@@ -112,6 +141,10 @@ class Qualification(msgspec.Struct, frozen=True, kw_only=True):
     coverage: tuple[FileCoverage, ...] = ()
     uncovered: tuple[str, ...] = ()
     """What no probe is there for: tensor types, files."""
+    remark: str = ""
+    """What this way of judging cannot tell."""
+    same_bits: int | None = None
+    """Probes whose every compared value has the executor's bits; None without a GPU."""
     seconds: float = 0.0
     cached: bool = False
     key: str = ""

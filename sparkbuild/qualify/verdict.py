@@ -22,6 +22,11 @@ from sparkbuild.qualify.model import (
 _SHOWN = 12
 """Wrong probes that a refusal lists; the report has all."""
 
+_NOT_TOLD = (
+    "a GPU does not tell which lines it executed, races, or what is read outside of a buffer: "
+    "that, and coverage, is the executor's alone"
+)
+
 
 def conclude(
     compiler: Compiler,
@@ -43,6 +48,8 @@ def conclude(
         units=units,
         coverage=tuple(coverage),
         uncovered=tuple(uncovered),
+        remark=_NOT_TOLD if compiler.executor == "gpu" else "",
+        same_bits=_same_bits(probes) if compiler.executor == "gpu" else None,
         seconds=seconds,
         key=key,
     )
@@ -101,6 +108,12 @@ def _told(mistake: Mistake) -> str:
     line = f", PTX line {where.ptx_line} ({where.instruction})" if where.ptx_line else ""
     share = f", {mistake.wrong} of {mistake.compared} wrong" if mistake.compared else ""
     return f"{mistake.case}: {mistake.text}{share}{place}{line}"
+
+
+def _same_bits(probes: Sequence[Probed]) -> int:
+    return sum(
+        one.against is not None and 0 < one.against.compared == one.against.equal for one in probes
+    )
 
 
 def _verdict(probes: Sequence[Probed], units: Sequence[Unit]) -> tuple[Verdict, str]:

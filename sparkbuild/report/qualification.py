@@ -11,7 +11,16 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from sparkbuild.qualify.model import Fate, Mistake, Outcome, Probed, Qualification, Sowed, Verdict
+from sparkbuild.qualify.model import (
+    Against,
+    Fate,
+    Mistake,
+    Outcome,
+    Probed,
+    Qualification,
+    Sowed,
+    Verdict,
+)
 from sparkbuild.report.ink import RULED, Ink, item
 
 _STYLES: Final[dict[Verdict, str]] = {
@@ -50,6 +59,8 @@ class _View:
                 "compiler", f"{one.toolkit}, cicc {one.cicc}, {one.platform}", "bold"
             )
             yield ink.labelled("target", one.architecture)
+            if one.device:
+                yield ink.labelled("device", one.device)
             yield ink.labelled("source", f"tree {one.tree[:_DIGITS]}")
             yield ink.labelled("flags", " ".join(one.flags))
         seconds = "known from before" if found.cached else f"{found.seconds:.1f} s"
@@ -61,6 +72,11 @@ class _View:
         if found.coverage:
             yield Text("")
             yield from _coverage(found, ink, missed=self.missed)
+        if any(probe.against for probe in found.probes):
+            yield Text("")
+            yield from _agreement(found)
+        if found.remark:
+            yield item("!", ink.text(found.remark), "dim")
 
 
 def grid_view(found: Sequence[Qualification]) -> RenderableType:
@@ -154,6 +170,37 @@ def _kinds(found: Qualification) -> Table:
     return table
 
 
+def _agreement(found: Qualification) -> Iterator[RenderableType]:
+    """The GPU against the executor, by kind."""
+    table = Table(box=RULED, pad_edge=False, show_edge=False, padding=(0, 1))
+    table.add_column("GPU and executor", no_wrap=True)
+    for name in ("native", "retargeted", "same bits", "values", "equal", "apart", "of bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    by_kind: dict[str, list[tuple[Probed, Against]]] = {}
+    for probe in found.probes:
+        if probe.against:
+            by_kind.setdefault(probe.kind, []).append((probe, probe.against))
+    for kind, pairs in by_kind.items():
+        made = Counter(probe.made for probe, _ in pairs)
+        same = sum(0 < one.compared == one.equal for _, one in pairs)
+        compared, equal = (sum(getattr(one, name) for _, one in pairs)
+                           for name in ("compared", "equal"))  # fmt: skip
+        apart = sum(one.apart for _, one in pairs)
+        table.add_row(
+            kind,
+            str(made["native"] or ""),
+            str(made["retargeted"] or ""),
+            str(same or ""),
+            f"{compared:,}",
+            f"{equal:,}",
+            Text(str(apart or ""), "yellow"),
+            f"{max(one.difference for _, one in pairs):.0%}",
+        )
+    yield table
+    held = sum(1 for pairs in by_kind.values() for _ in pairs)
+    yield Text(f"  {found.same_bits} of {held} probes gave the executor's bits on the GPU")
+
+
 def _style(outcome: str) -> str:
     return {"wrong": "bold red", "right": "green"}.get(outcome, "yellow")
 
@@ -162,10 +209,13 @@ def _remarks(found: Qualification, ink: Ink) -> Iterator[RenderableType]:
     for probe in found.probes:
         if probe.mistake:
             yield item("✗" if not ink.ascii_only else "x", ink.text(_head(probe)), "bold red")
-            for line in _lines(probe.mistake):
+            for line in (*_lines(probe.mistake), *_executors(probe.against)):
                 yield ink.labelled("", line, "dim")
         elif probe.outcome != "right":
             yield item("!", ink.text(f"{probe.name}: {probe.outcome}: {probe.reason}"), "yellow")
+        elif probe.against and probe.against.outcome != "right":
+            (said, *_) = _executors(probe.against)
+            yield item("!", ink.text(f"{probe.name}: right on the GPU; {said}"), "yellow")
     if found.uncovered:
         yield item("!", ink.text(f"no probe is there for: {', '.join(found.uncovered)}"), "yellow")
 
@@ -187,6 +237,15 @@ def _lines(mistake: Mistake) -> Iterator[str]:
         yield f"source: {where.source}"
     if where.ptx_line:
         yield f"PTX: line {where.ptx_line}, {where.instruction}"
+
+
+def _executors(against: Against | None) -> Iterator[str]:
+    """What the executor makes of what a GPU got wrong."""
+    if against is None:
+        return
+    yield f"executor: {against.outcome}" + (f": {against.text}" if against.text else "")
+    if against.where.source:
+        yield f"executor's source: {against.where.source}"
 
 
 def _coverage(found: Qualification, ink: Ink, *, missed: bool) -> Iterator[RenderableType]:

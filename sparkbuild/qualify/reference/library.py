@@ -120,7 +120,7 @@ def build_library(source: Path, folder: Path, compiler: HostCompiler) -> Library
     src = source / "ggml" / "src"
     shim = resources.files("sparkbuild.qualify.reference").joinpath("reference.c").read_bytes()
     key = digest_of({
-        "sources": {str(path.relative_to(source)): sha256_file(path) for path in _inputs(source)},
+        "sources": {str(path.relative_to(source)): sha256_file(path) for path in inputs_of(source)},
         "shim": sha256_bytes(shim), "flags": _FLAGS, "compiler": compiler.sha256,
     })  # fmt: skip
     path = folder / f"reference-{key[:32]}.so"
@@ -173,14 +173,14 @@ def load_library(path: Path) -> Library:
     return Library(path, MappingProxyType(types), calls)
 
 
-def _inputs(source: Path) -> list[Path]:
+def inputs_of(source: Path) -> list[Path]:
     """What a compiler may read: the sources and every header of ggml's CPU side."""
     src = source / "ggml" / "src"
     named = [src / name for name in (*_C_SOURCES, *_CXX_SOURCES)]
     headers = [
-        path
-        for folder in (src, src / "ggml-cpu", source / "ggml" / "include")
-        for path in sorted(folder.glob("*.h"))
+        *sorted(src.glob("*.h")),
+        *sorted((src / "ggml-cpu").rglob("*.h")),
+        *sorted((source / "ggml" / "include").glob("*.h")),
     ]
     return [*named, *headers]
 
