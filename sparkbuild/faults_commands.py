@@ -58,6 +58,12 @@ def faults_group() -> None:
     help="Faults at the same time, each with a build of its own. Default: one for two cores that "
     "there is memory for.",
 )
+@click.option(
+    "--toolkit",
+    metavar="NAME",
+    help="CUDA release of the build for faults in CUDA code. Default: of a CUDA build that is in "
+    "the work folder, else the newest good toolkit.",
+)
 @CATALOGUE
 @WORK
 @JSON
@@ -68,6 +74,7 @@ def run_command(
     clean: int,
     fresh: bool,
     lanes: int | None,
+    toolkit: str | None,
     catalogue: Path | None,
     work: Path | None,
     as_json: bool,
@@ -93,7 +100,7 @@ def run_command(
     screen = console(stderr=as_json)
     order = Order(
         faults=faults, chosen=chosen, workspace=workspace, lanes=lanes or lanes_here(),
-        clean=clean, fresh=fresh,
+        clean=clean, toolkit=toolkit, fresh=fresh,
     )  # fmt: skip
     with Live(screen) as live:
         matrix = run_faults(order, live)

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -16,12 +16,13 @@ from typing import Final, Literal
 from sparkbuild import __version__, process
 from sparkbuild.build.jobs import GIB, available_memory, usable_cores
 from sparkbuild.errors import HostError
-from sparkbuild.faults.catalogue import Faults
+from sparkbuild.faults.catalogue import Faults, on_gpu
 from sparkbuild.faults.contract import Place
 from sparkbuild.faults.kept import Kept, code_digest, text_digest
 from sparkbuild.faults.lane import find_lane, put_back
 from sparkbuild.faults.model import Clean, Fault, Found, Matrix, SourceSeed
 from sparkbuild.faults.verdict import refusal
+from sparkbuild.faults_cuda import architecture, build_name, cuda_build, find_cuda
 from sparkbuild.faults_one import Task, not_run, product, run_fault
 from sparkbuild.files import exclusive
 from sparkbuild.manifest import find_recipes
@@ -31,6 +32,7 @@ from sparkbuild.stages import Observer
 from sparkbuild.workspace import Workspace
 
 VARIANT: Final = "vision"
+_MAKE: Final = ("make", "--variant", VARIANT)
 _CORES: Final = 2
 """For each lane: a change compiles one or two files, and then as many servers are asked."""
 _ROOM: Final = 4 * GIB
@@ -46,8 +48,13 @@ class Order:
     workspace: Workspace
     lanes: int
     clean: int = 0
+    toolkit: str | None = None
+    """Of the CUDA build that faults in CUDA code are planted beside."""
     fresh: bool = False
     """Nothing that is kept of earlier runs is believed."""
+
+    cuda: Path | None = None
+    """CMake's folder of that build, once it is there."""
 
     @property
     def root(self) -> Path:
@@ -82,13 +89,16 @@ def run_faults(order: Order, live: Observer) -> Matrix:
             folder=order.root / "results",
             catalogue=order.faults.folder,
             around={"sparkbuild": code_digest(), "source": source, "compiler": _compiler()},
+            cuda=build_name(find_cuda(order.workspace, order.toolkit, architecture())),
         )
         found = _known(order, kept)
         if found:
             live.finished(_line("kept", "reused", 0.0, f"{len(found)} known, or not for here"))
         left = [fault for fault in order.chosen if fault.id not in found]
         _make_clean(order, left, live)
-        for one in _ran(order, left, kept, live):
+        cuda = _make_cuda(order, left, live)
+        kept = replace(kept, cuda=build_name(cuda))
+        for one in _ran(replace(order, cuda=cuda), left, kept, live):
             found[one.id] = one
         clean = tuple(_clean_runs(order, live))
     return Matrix(
@@ -130,8 +140,9 @@ def _compiler() -> str:
 
 def _make_clean(order: Order, left: Sequence[Fault], live: Observer) -> None:
     """``sparkbuild make`` of the clean product where a fault needs it, then of every lane."""
-    laned = [fault for fault in left if isinstance(fault.seed, SourceSeed)]
-    if order.clean or len(laned) < len(left):
+    gpu = [fault for fault in left if on_gpu(fault)]
+    laned = [fault for fault in left if isinstance(fault.seed, SourceSeed) and fault not in gpu]
+    if order.clean or len(laned) + len(gpu) < len(left):
         _make(order, order.workspace.root, "clean product", live)
     for number in range(1, 1 + (order.lanes if laned else 0)):
         lane = order.lane(number)
@@ -144,6 +155,18 @@ def _make_clean(order: Order, left: Sequence[Fault], live: Observer) -> None:
         put_back(built)
 
 
+def _make_cuda(order: Order, left: Sequence[Fault], live: Observer) -> Path | None:
+    """CMake's folder of a CUDA build for this GPU, made where a fault needs it and none is here."""
+    if not any(on_gpu(fault) for fault in left):
+        return None
+    root = order.workspace.root
+    return cuda_build(
+        order.workspace,
+        order.toolkit,
+        lambda how: _make(order, root, "clean CUDA build", live, how),
+    )
+
+
 def _lend(workspace: Workspace, lane: Path) -> None:
     """Give a lane the pinned source that is here: it is checked by digest as any other."""
     if workspace.store.is_dir() and not (lane / "store.git").exists():
@@ -153,13 +176,14 @@ def _lend(workspace: Workspace, lane: Path) -> None:
         part.rename(lane / "store.git")
 
 
-def _make(order: Order, work: Path, name: str, live: Observer) -> None:
+def _make(
+    order: Order, work: Path, name: str, live: Observer, how: tuple[str, ...] = ("--toolkit", "cpu")
+) -> None:
     log = order.root / "logs" / f"make-{name.replace(' ', '-')}.log"
     live.started(name)
     started = time.monotonic()
-    arguments = ("make", "--variant", VARIANT, "--toolkit", "cpu", "--work", str(work),
-                 "--out", str(order.root / "out" / work.name))  # fmt: skip
-    ending = product(arguments, log=log)
+    place = ("--work", str(work), "--out", str(order.root / "out" / work.name))
+    ending = product((*_MAKE, *how, *place), log=log)
     seconds = time.monotonic() - started
     if ending.exit_code:
         live.finished(_line(name, "failed", seconds, f"exit code {ending.exit_code}"))
@@ -188,8 +212,14 @@ def _ran(order: Order, left: Sequence[Fault], kept: Kept, live: Observer) -> Ite
 
 
 def _worked(order: Order, waiting: Sequence[Fault], live: Observer) -> Iterator[Found]:
+    """Faults in lanes first, then those that are compiled beside the CUDA build."""
     live.started("faults")
     live.progress(0, len(waiting), waiting[0].id if waiting else "")
+    for gpu in (False, True):
+        yield from _side_by_side(order, [one for one in waiting if on_gpu(one) == gpu])
+
+
+def _side_by_side(order: Order, waiting: Sequence[Fault]) -> Iterator[Found]:
     if order.lanes == 1 or len(waiting) < 2:
         yield from (run_fault(_task(order, fault, 1)) for fault in waiting)
         return
@@ -232,6 +262,7 @@ def _task(order: Order, fault: Fault, lane: int) -> Task:
             lane=order.lane(lane),
             log=planting,
             jobs=order.jobs,
+            cuda=order.cuda if on_gpu(fault) else None,
         ),
     )
 
@@ -245,7 +276,11 @@ def _clean_runs(order: Order, live: Observer) -> Iterator[Clean]:
         scratch = order.root / "scratch-clean"
         shutil.rmtree(scratch, ignore_errors=True)
         binaries = builds[number % len(builds)].parent
-        arguments = ("smoke", str(binaries), "--first", "--json", "--work", str(scratch))
+        gpu = "-cuda-" in binaries.parents[1].name and _has(order.workspace, "gpu")
+        arguments = (
+            "smoke", str(binaries), *(("--backend", "cuda") if gpu else ()), "--first", "--json",
+            "--work", str(scratch),
+        )  # fmt: skip
         log = order.root / "logs" / f"clean-{number + 1}.log"
         log.unlink(missing_ok=True)
         started = time.monotonic()

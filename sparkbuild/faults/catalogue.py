@@ -1,4 +1,7 @@
-"""The faults as data: ``tests/faults/*.toml``, one file for each kind, and patches beside them."""
+"""The faults as data: ``tests/faults/*.toml``, one file for each kind, and patches beside them.
+
+Faults in CUDA code have a file of their own, ``cuda.toml``.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,13 @@ PATCHES: Final = "patches"
 _PLACE: Final = Path("tests") / "faults"
 _ID: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _KINDS: Final[tuple[Kind, ...]] = Kind.__args__  # type: ignore[attr-defined]
+_CUDA: Final = "cuda"
+"""The file of the faults in CUDA code, of whatever kind: they need a GPU and a build for it."""
+_CUDA_KINDS: Final[tuple[Kind, ...]] = ("source", "speculation", "vision")
 
 
 class _File(Table, frozen=True, kw_only=True):
-    """``<kind>.toml``."""
+    """``<kind>.toml``, or ``cuda.toml``."""
 
     schema: Literal[1]
     fault: Annotated[tuple[Fault, ...], msgspec.Meta(min_length=1)]
@@ -57,6 +63,11 @@ class Faults:
             and (not kinds or fault.kind in kinds)
             and (fault.fast or not fast)
         )
+
+
+def on_gpu(fault: Fault) -> bool:
+    """Whether a fault lies in code that a GPU runs: it is compiled beside a CUDA build."""
+    return isinstance(fault.seed, SourceSeed) and fault.seed.backend == "cuda"
 
 
 def described(folder: Path, fault: Fault) -> dict[str, object]:
@@ -116,19 +127,29 @@ def _order(file: Path) -> tuple[int, str]:
     return _KINDS.index(file.stem) if file.stem in _KINDS else len(_KINDS), file.name
 
 
+def _allowed(stem: str) -> tuple[Kind, ...]:
+    """The kinds that a file of this name may hold."""
+    if stem == _CUDA:
+        return _CUDA_KINDS
+    return tuple(kind for kind in _KINDS if kind == stem)
+
+
 def _problems(file: Path, faults: Sequence[Fault], before: set[str]) -> Iterator[str]:
     """What the types do not say: ids, words, files that are named."""
     seen = set(before)
-    if file.stem not in _KINDS:
-        yield f"{file.stem!r} is no kind: expected one of {', '.join(_KINDS)}"
+    kinds = _allowed(file.stem)
+    if not kinds:
+        yield f"{file.stem!r} is no kind: expected one of {', '.join((*_KINDS, _CUDA))}"
     for fault in faults:
         if not _ID.fullmatch(fault.id):
             yield f"{fault.id!r} is no id: expected lower-case words joined by -"
         if fault.id in seen:
             yield f"two faults are named {fault.id!r}"
         seen.add(fault.id)
-        if fault.kind != file.stem:
+        if fault.kind not in kinds:
             yield f"{fault.id}: its kind is {fault.kind!r}, its place says {file.stem!r}"
+        if on_gpu(fault) != (file.stem == _CUDA) or (on_gpu(fault) and "gpu" not in fault.needs):
+            yield f"{fault.id}: {_CUDA}.toml is for faults in CUDA code alone, which need a gpu"
         if not fault.says or not all(word.strip() for word in fault.says):
             yield f"{fault.id}: `says` has to hold the words that a refusal must have"
         for key in ("summary", "imitates"):

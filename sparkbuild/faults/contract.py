@@ -17,8 +17,9 @@ class Place:
     ``scratch`` is an empty folder for this fault alone, gone afterwards. ``catalogue`` is the
     folder of the faults' data. ``work`` is a work folder with the clean product's own build in it,
     to be read and copied, never written to. ``lane`` is a work folder for changed builds, used by
-    one fault at a time. ``log`` takes everything that planting prints. ``jobs`` are the cores that
-    planting and asking may use.
+    one fault at a time. ``cuda`` is CMake's folder of a finished CUDA build, which many faults read
+    at once; None where none is needed. ``log`` takes everything that planting prints. ``jobs`` are
+    the cores that planting and asking may use.
     """
 
     scratch: Path
@@ -27,6 +28,7 @@ class Place:
     lane: Path
     log: Path
     jobs: int = 1
+    cuda: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

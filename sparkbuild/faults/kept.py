@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import sparkbuild
-from sparkbuild.faults.catalogue import planted_from
+from sparkbuild.faults.catalogue import on_gpu, planted_from
 from sparkbuild.faults.model import Fault, Found
 from sparkbuild.faults.verdict import Refusal, verdict
 from sparkbuild.files import digest_of, files_below, sha256_bytes, sha256_file, write_atomic
@@ -29,15 +29,18 @@ class Kept:
     """Results in a folder, each believed only while ``key`` is what it was.
 
     ``around`` is what every result depends on: sparkbuild's code, the source, the compiler.
+    ``cuda`` is the CUDA build that faults in its code depend on.
     """
 
     folder: Path
     catalogue: Path
     around: Mapping[str, str]
+    cuda: str = ""
 
     def key(self, fault: Fault) -> str:
         """Of everything that the product's answer to a fault depends on."""
-        return digest_of({**planted_from(self.catalogue, fault), **self.around})
+        around = {**self.around, "cuda": self.cuda} if on_gpu(fault) else self.around
+        return digest_of({**planted_from(self.catalogue, fault), **around})
 
     def read(self, fault: Fault) -> Found | None:
         """What is known of a fault, judged by its data; nothing where it could not be run."""

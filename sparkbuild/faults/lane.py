@@ -59,12 +59,20 @@ class Lane:
 def find_lane(root: Path) -> Lane | None:
     """The newest finished build below ``root``, or None: then ``sparkbuild make`` is still due."""
     caches = [*root.glob("builds/*/cmake/CMakeCache.txt"), *root.glob("cmake*/CMakeCache.txt")]
-    for cache in sorted(caches, key=lambda cache: -cache.stat().st_mtime_ns):
-        home = _HOME.search(cache.read_text(errors="replace"))
-        binary = cache.parent.resolve()
-        if home and (binary / _BIN / "llama-server").is_file():
-            return Lane(root=root, source=Path(home["folder"]), binary=binary)
-    return None
+    newest = sorted(caches, key=lambda cache: -cache.stat().st_mtime_ns)
+    return next(filter(None, (lane_of(root, cache.parent) for cache in newest)), None)
+
+
+def lane_of(root: Path, binary: Path) -> Lane | None:
+    """The lane whose CMake folder is ``binary``, or None where nothing finished is there."""
+    binary = binary.resolve()
+    try:
+        home = _HOME.search((binary / "CMakeCache.txt").read_text(errors="replace"))
+    except OSError:
+        return None
+    if home is None or not (binary / _BIN / "llama-server").is_file():
+        return None
+    return Lane(root=root, source=Path(home["folder"]), binary=binary)
 
 
 def put_back(lane: Lane) -> int:
@@ -123,7 +131,7 @@ def patch(lane: Lane, file: Path, log: Path) -> None:
     argv = ["git", "apply", "--verbose", "--whitespace=nowarn", "-p1", str(file.absolute())]
     done = process.run(argv, log=log, env=env, cwd=lane.source)
     if done.returncode != 0:
-        raise NotPlantedError(f"{file.name} does not apply: {_last(done.tail, 'error')}")
+        raise NotPlantedError(f"{file.name} does not apply: {told(done.tail, 'error')}")
     moved = _SEARCHED.search(done.tail)
     if moved:
         raise NotPlantedError(f"{file.name} lands elsewhere than it was made for: {moved[0]}")
@@ -134,13 +142,12 @@ def build(lane: Lane, targets: Sequence[str], *, jobs: int, log: Path) -> tuple[
 
     Raises NotPlantedError where it does not compile, or nothing is otherwise.
     """
-    tools = lane.binary / _TOOLS
-    env = process.environment(path=[tools], extra={"HOME": str(tools), "SOURCE_DATE_EPOCH": _EPOCH})
+    env = tools_environment(lane.binary)
     ninja = str(process.python_program("ninja"))
     argv = [ninja, "-C", str(lane.binary), "-j", str(jobs), *targets]
     done = process.run(argv, log=log, env=env)
     if done.returncode != 0:
-        raise NotPlantedError(f"it does not compile: {_last(done.tail, 'error')}")
+        raise NotPlantedError(f"it does not compile: {told(done.tail, 'error')}")
     before = lane.clean_binary / _BIN
     other = tuple(
         sorted(
@@ -154,10 +161,19 @@ def build(lane: Lane, targets: Sequence[str], *, jobs: int, log: Path) -> tuple[
     return other
 
 
+def tools_environment(binary: Path) -> dict[str, str]:
+    """What a build's own compilers and linkers see; ``binary`` is CMake's folder."""
+    tools = binary / _TOOLS
+    return process.environment(
+        path=[tools], extra={"HOME": str(tools), "SOURCE_DATE_EPOCH": _EPOCH}
+    )
+
+
 def _same(one: Path, other: Path) -> bool:
     return other.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
-def _last(text: str, word: str) -> str:
+def told(text: str, word: str) -> str:
+    """The first line with the word, which says why; the last line where there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if word in line), lines[-1] if lines else "no word of why")

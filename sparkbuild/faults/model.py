@@ -30,11 +30,16 @@ class Seed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class SourceSeed(Seed, frozen=True, kw_only=True, tag="source"):
     """A patch of ours to the pinned source: what it changes is built again, and asked.
 
-    ``patch`` is a file in ``patches``. ``variant`` is what is built.
+    ``patch`` is a file in ``patches``. ``variant`` is what is built. With ``cuda`` the build is
+    one for this machine's GPU, and the fault is compiled beside it. ``units`` are then ends of the
+    names of sources: of all that a changed header reaches these alone are compiled, the others
+    stay as they were.
     """
 
     patch: str
     variant: str = "vision"
+    backend: Literal["cpu", "cuda"] = "cpu"
+    units: tuple[str, ...] = ()
 
 
 class ToolkitSeed(Seed, frozen=True, kw_only=True, tag="toolkit"):
