@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
-from sparkbuild.canary import choice
-from sparkbuild.canary.ask import asked, said, trouble
+from sparkbuild.canary import cached, choice
+from sparkbuild.canary.ask import trouble
 from sparkbuild.canary.model import BEHAVIOUR, Item
 from sparkbuild.canary.numbers import SLOT, continued
-from sparkbuild.canary.same import holes, lead, nmse, parted, tokens_parted
-from sparkbuild.canary.suite import Answer, Bound, Reference, Suite
-from sparkbuild.llama.answers import Chat, Completion
-from sparkbuild.llama.client import Api, UnexpectedAnswerError
-from sparkbuild.llama.server import Server
+from sparkbuild.canary.same import holes, nmse, parted, tokens_parted
+from sparkbuild.canary.session import Check, Finding, Session, whole
+from sparkbuild.canary.suite import Answer, Reference, Suite
+from sparkbuild.llama.client import UnexpectedAnswerError
 
 LONG_RUN: Final = 300
 """Tokens: faulty caches in 8 bits garbled answers within the first 150 (llama.cpp issue 23693)."""
@@ -36,68 +34,6 @@ _TOP: Final = 4
 """Most likely tokens of the long run. A NaN anywhere in a position makes each of them NaN."""
 _SHOWN: Final = 200
 """Characters of a value that an item quotes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What a check found; ``wrong`` is empty where all is well."""
-
-    wrong: str = ""
-    well: str = "as before"
-    nmse: float | None = None
-    bound: float | None = None
-
-
-@dataclass(kw_only=True)
-class Session:
-    """One server that is asked, and what it has answered so far."""
-
-    server: Server
-    api: Api
-    suite: Suite
-    pictures: Mapping[str, bytes]
-    bound: Bound
-    slots: int
-    _first: dict[str, Completion] = field(default_factory=dict)
-    _alone: dict[str, tuple[dict[str, Any], float]] = field(default_factory=dict)
-
-    def first(self, reference: Reference) -> Completion:
-        """A reference's numbers when they were first asked for here, alone in its slot."""
-        if reference.name not in self._first:
-            self._first[reference.name] = self.ask(reference)
-        return self._first[reference.name]
-
-    def ask(self, reference: Reference, slot: int = SLOT) -> Completion:
-        """A reference's numbers now."""
-        count, vocabulary = len(reference.tokens), self.suite.vocabulary
-        return continued(
-            self.api, reference.prompt, self.pictures, count=count, vocabulary=vocabulary, slot=slot
-        )
-
-    def alone(self, entry: Answer) -> tuple[dict[str, Any], float]:
-        """All that was said when nothing else was asked, and how clear it was."""
-        if entry.name not in self._alone:
-            answer = self.answer(entry)
-            self._alone[entry.name] = _whole(answer), lead(answer)
-        return self._alone[entry.name]
-
-    def answer(self, entry: Answer) -> Completion | Chat:
-        """The answer to a question, with what ``lead`` needs."""
-        return asked(self.api, entry, self.pictures, probabilities=2)
-
-    def clear(self, entries: Sequence[Answer]) -> Answer:
-        """The first whose closest decision was clear, or else the clearest."""
-        found = (entry for entry in entries if self.alone(entry)[1] >= choice.CLEAR)
-        return next(found, None) or max(entries, key=lambda entry: self.alone(entry)[1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One request that is repeated in other circumstances."""
-
-    name: str
-    expected: str
-    ask: Callable[[Session], Finding]
 
 
 def checks(suite: Suite, slots: int) -> list[Check]:
@@ -141,6 +77,7 @@ def checks(suite: Suite, slots: int) -> list[Check]:
                 ask=partial(_in_slot, one, slot),
             )
         )
+    found += cached.checks(suite, slots)
     together: tuple[tuple[str, Callable[[Session], list[Answer]]], ...] = (
         ("answers at the same time", _various),
         ("a long prompt beside short ones", _beside_a_long_one),
@@ -247,7 +184,7 @@ def _at_once(choose: Callable[[Session], list[Answer]], session: Session) -> Fin
     pool = ThreadPoolExecutor(max_workers=len(entries))
     try:
         jobs = [pool.submit(session.answer, entry) for entry in entries]
-        found = [_whole(job.result()) for job in jobs]
+        found = [whole(job.result()) for job in jobs]
     finally:  # no waiting: after Ctrl-C the server is stopped, which ends the requests
         pool.shutdown(wait=False, cancel_futures=True)
     wrong = []
@@ -260,18 +197,6 @@ def _at_once(choose: Callable[[Session], list[Answer]], session: Session) -> Fin
         ]
     names = ", ".join(entry.name for entry in entries)
     return Finding(wrong="; ".join(wrong), well=f"as alone: {names}")
-
-
-def _whole(answer: Completion | Chat) -> dict[str, Any]:
-    """What has to be equal. Raises UnexpectedAnswerError where an answer is none."""
-    found = said(answer)
-    if "trouble" in found:
-        raise UnexpectedAnswerError(found["trouble"])
-    if isinstance(answer, Completion):
-        counts = answer.tokens_evaluated, answer.tokens_predicted
-    else:
-        counts = answer.usage.prompt_tokens, answer.usage.completion_tokens
-    return {**found, "tokens of prompt and answer": counts}
 
 
 def _various(session: Session) -> list[Answer]:

@@ -17,6 +17,8 @@ CLEAR: Final = 0.5
 """Nats between the token taken and the next at the closest decision: far from a tie."""
 _LONGEST: Final = 300
 """Tokens of the longest prompt whose numbers are asked again; a longer one takes too long."""
+_SHARED: Final = 64
+"""Tokens of the longest prompt whose beginning is asked again: every turn computes some of it."""
 _LONG: Final = 1000
 """Characters of the longest conversation beside short ones."""
 
@@ -27,6 +29,24 @@ def references(suite: Suite) -> list[Reference]:
     long = [one for one in texts[1:] if len(one.prompt) <= _LONGEST]
     pictured = [one for one in suite.references if not is_text(one)]
     return [*texts[:1], *long[-1:], *pictured[:1]]
+
+
+def shared(suite: Suite) -> tuple[Reference, Reference] | None:
+    """The shortest text, and the longest whose beginning is asked again; None without two."""
+    texts = sorted(filter(is_text, suite.references), key=lambda one: len(one.prompt))
+    fitting = [one for one in texts[1:] if 4 <= len(one.prompt) <= _SHARED]
+    return (texts[0], fitting[-1]) if fitting else None
+
+
+def pictured(suite: Suite) -> tuple[Reference, Reference] | None:
+    """The first two that have the same text before another picture; None where no two do."""
+    seen: dict[str, Reference] = {}
+    for one in suite.references:
+        if not is_text(one) and len(one.prompt) > 1:
+            other = seen.setdefault(str(one.prompt[0]), one)
+            if other.prompt[1] != one.prompt[1]:
+                return other, one
+    return None
 
 
 def is_text(reference: Reference) -> bool:

@@ -82,18 +82,21 @@ def continued(
     count: int,
     vocabulary: int,
     slot: int = SLOT,
+    cached: bool = False,
 ) -> Completion:
     """The greedy continuation of a reference's prompt, with all log-probabilities, past any end."""
     tokens = [part for part in prompt if isinstance(part, int)]
     if tokens:
-        return api.complete(tokens, count=count, slot=slot, probabilities=vocabulary, past_end=True)
+        return api.complete(
+            tokens, count=count, slot=slot, probabilities=vocabulary, past_end=True, cached=cached
+        )
     parts = [
         pictures[part.removeprefix(PICTURE)] if part.startswith(PICTURE) else part
         for part in prompt
         if isinstance(part, str)
     ]
     return api.complete_mixed(
-        parts, count=count, slot=slot, probabilities=vocabulary, past_end=True
+        parts, count=count, slot=slot, probabilities=vocabulary, past_end=True, cached=cached
     )
 
 

@@ -13,6 +13,7 @@ from sparkbuild.canary import behaviour
 from sparkbuild.canary.ask import Asker
 from sparkbuild.canary.model import BEHAVIOUR, LOG, Backend, CacheType, CanaryReport, Group, Item
 from sparkbuild.canary.numbers import load_numbers
+from sparkbuild.canary.session import Session
 from sparkbuild.canary.suite import REFERENCES, Limits, Rate, Suite, load_pictures, load_suite
 from sparkbuild.llama.client import Api
 from sparkbuild.llama.log import Context, LogReport, scan
@@ -97,7 +98,7 @@ def canary(
             items += asker.answers(setup.slots)
         ended_early = first and not all(one.passed for one in _groups(items, limits, setup.form))
         if answers and behaves and not quick and not ended_early:
-            session = behaviour.Session(
+            session = Session(
                 server=server,
                 api=Api(server.client),
                 suite=suite,

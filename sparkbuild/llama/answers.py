@@ -34,6 +34,8 @@ class Timings(msgspec.Struct, frozen=True):
 
     prompt_n: int
     predicted_n: int
+    cache_n: int = 0
+    """Tokens of the prompt that were not computed, since the slot held them already."""
     draft_n: int | None = None
     draft_n_accepted: int | None = None
 

@@ -54,13 +54,16 @@ class Api:
         slot: int = -1,
         probabilities: int = 0,
         past_end: bool = False,
+        cached: bool = False,
     ) -> Completion:
-        """Greedy continuation by at most ``count`` tokens, the cache of earlier prompts unused.
+        """Greedy continuation by at most ``count`` tokens.
 
         With ``probabilities`` every generated position carries so many most likely tokens; an end
-        token ends that too, unless ``past_end`` forbids to choose one.
+        token ends that too, unless ``past_end`` forbids to choose one. What the slot holds of an
+        earlier prompt is used only where ``cached`` is set.
         """
-        return self._complete(list(prompt), count, slot, probabilities, past_end=past_end)
+        body = _continuation(list(prompt), count, slot, probabilities, past_end=past_end)
+        return self._post(_COMPLETION, body | {"cache_prompt": cached}, Completion)
 
     def complete_mixed(
         self,
@@ -70,6 +73,7 @@ class Api:
         slot: int = -1,
         probabilities: int = 0,
         past_end: bool = False,
+        cached: bool = False,
     ) -> Completion:
         """The same after a text with pictures (files' bytes), in the order in which they stand.
 
@@ -81,7 +85,8 @@ class Api:
             "multimodal_data": [_base64(part) for part in parts if isinstance(part, bytes)],
         }
         asked = prompt if marker else prompt["prompt_string"]
-        return self._complete(asked, count, slot, probabilities, past_end=past_end)
+        body = _continuation(asked, count, slot, probabilities, past_end=past_end)
+        return self._post(_COMPLETION, body | {"cache_prompt": cached}, Completion)
 
     def break_off(
         self, prompt: Sequence[int], *, count: int, slot: int = -1, after: int = 0
@@ -102,12 +107,6 @@ class Api:
     def slots(self) -> tuple[Slot, ...]:
         """What the server's slots do."""
         return self._decoded("/slots", self._client.get("/slots"), tuple[Slot, ...])
-
-    def _complete(
-        self, prompt: object, count: int, slot: int, probabilities: int, *, past_end: bool
-    ) -> Completion:
-        body = _continuation(prompt, count, slot, probabilities, past_end=past_end)
-        return self._post(_COMPLETION, body, Completion)
 
     def chat(self, user: str, *, count: int) -> Chat:
         """Greedy answer to one user message."""

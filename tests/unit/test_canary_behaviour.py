@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from sparkbuild.canary import choice
-from sparkbuild.canary.behaviour import LONG_RUN, Session, checks, context
+from sparkbuild.canary.behaviour import LONG_RUN, checks, context
 from sparkbuild.canary.catalogue import DATA, load_catalogue
 from sparkbuild.canary.run import Setup, flags
 from sparkbuild.canary.same import holes, lead, nmse, parted, tokens_parted
+from sparkbuild.canary.session import Session
 from sparkbuild.canary.suite import PICTURE, Answer, Suite, load_suite
 from sparkbuild.llama.answers import Chat, Completion, Slot, TokenProbabilities, TopLogprob
 from sparkbuild.llama.client import Api, UnexpectedAnswerError
@@ -179,10 +180,10 @@ def test_every_suite_that_ships_has_something_for_each_check(name: str) -> None:
     assert min(map(choice.size, long)) > 3 * min(map(choice.size, chosen))
     found = checks(suite, 4)
     names = [check.name for check in found]
-    assert len(names) == len(set(names)) == 2 * len(first) + 5
+    assert len(names) == len(set(names)) == 2 * len(first) + 5 + 2 + sees
     known = {entry.name for entry in suite.answers} | {one.name for one in suite.references}
     assert not known.intersection(names), "drafts skip answers by the names of missed items"
-    assert len(checks(suite, 1)) == len(first) + 5
+    assert len(checks(suite, 1)) == len(first) + 5 + 1 + sees
     assert context(suite) == len(first[1].prompt) + LONG_RUN
     setup = Setup(
         executable=Path("x"), model=Path("m"), vision=None, form="f16", backend="cpu", cache="f16",
@@ -200,7 +201,7 @@ def test_a_suite_without_texts_or_answers_has_fewer_checks() -> None:
         return [check.name.removeprefix(f"{pictured[0].name}, ") for check in checks(changed, 4)]
 
     assert names(msgspec.structs.replace(suite, references=pictured, answers=())) == [
-        "twice", "in slot 1",
+        "twice", "in slot 1", "pictures one after another, from the cache",
     ]  # fmt: skip
     assert names(msgspec.structs.replace(suite, references=(), answers=())) == []
     assert context(msgspec.structs.replace(suite, references=pictured)) == 0

@@ -28,6 +28,29 @@ class Circumstances:
         self._last: set[str] = set()
         self._lock = threading.Lock()
         self._slots: dict[int, threading.Lock] = defaultdict(threading.Lock)
+        self._held: dict[int, list[object]] = {}
+
+    def from_cache(self, body: dict[str, Any]) -> tuple[int, int]:
+        """How many parts of a prompt the slot holds, and how many are computed: one at least.
+
+        The fault ``cache`` is ``none`` of them used, one too ``many``, one computed too few in the
+        ``sum``, or those of the slot that was asked ``last``.
+        """
+        prompt, slot = body["prompt"], body.get("id_slot", -1)
+        parts: list[object] = [
+            *(prompt if isinstance(prompt, list) else str(prompt)),
+            *(prompt.get("multimodal_data", ()) if isinstance(prompt, dict) else ()),
+        ]
+        fault = self.faults.get("cache", "") if body.get("cache_prompt") else ""
+        held = self._held.get(-1 if fault == "last" else slot, [])
+        same = next((i for i, (a, b) in enumerate(zip(parts, held)) if a != b), None)  # noqa: B905
+        used = min(len(parts), len(held)) if same is None else same
+        used = max(0, min(used, len(parts) - 1))
+        if not body.get("cache_prompt") or fault == "none":
+            used = 0
+        used += fault == "many" and 0 < used < len(parts)
+        self._held[slot] = self._held[-1] = parts
+        return used, len(parts) - used - (fault == "sum")
 
     @contextmanager
     def slot(self, body: dict[str, Any]) -> Iterator[None]:
@@ -66,12 +89,16 @@ class Circumstances:
             count = self._asked[text]
         yield from last
         slot = body.get("id_slot", -1)
-        if count == 3 and slot == 0:  # numbers against the recorded ones, then before and after
+        if (
+            count == 3 and slot == 0 and not body.get("cache_prompt")
+        ):  # numbers against the recorded ones, then before and after
             yield "again"
         if count > 1 and slot == 0:
             yield "later"
         if slot > 0:
             yield "slot"
+        if body.get("cache_prompt"):
+            yield "from the cache"
         if company:
             yield "company"
         if any(len(one) > LONG_PROMPT for one in company):

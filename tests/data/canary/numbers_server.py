@@ -8,7 +8,7 @@ it has ``no_graph`` the server ends with those words when it is to draft, and wh
 answers every question with when it drafts. ``faults`` says what else is wrong when (see
 ``circumstances``): ``bits``, ``number`` and ``null`` of a log-probability, ``token``, ``short``,
 ``count`` of the prompt's tokens, ``hang``; after a request that was broken off also ``stuck`` and
-``lost`` slots.
+``lost`` slots. ``cache`` is for what it says that it used of a slot (see ``from_cache``).
 """
 
 import hashlib
@@ -102,12 +102,14 @@ def answer(body: dict[str, Any], faults: set[str]) -> dict[str, Any]:
     tokens = [VALUES["token"]] * (body.get("n_predict", 1) - ("short" in faults))
     tokens[-1] += "token" in faults
     positions = [{"id": token, "top_logprobs": top} for token in tokens]
+    used, computed = AROUND.from_cache(body)
     if "null" in faults:
         positions[-1] = {"id": tokens[-1], "top_logprobs": [{"id": 0, "logprob": None}]}
     return {
         "content": "x", "tokens": tokens, "stop_type": "limit", "truncated": False,
         "tokens_evaluated": count, "tokens_predicted": 1, "completion_probabilities": positions,
-        "timings": {"prompt_n": 1, "predicted_n": 1, "draft_n": 4 if DRAFTS else None,
+        "timings": {"cache_n": used, "prompt_n": computed,
+                    "predicted_n": 1, "draft_n": 4 if DRAFTS else None,
                     "draft_n_accepted": (0 if SPOILT else 4) if DRAFTS else None},
     }  # fmt: skip
 
