@@ -88,7 +88,7 @@ def build_beside(overlay: Overlay, file: Path, units: Sequence[str] = ()) -> tup
         changed = _lay(overlay, file)
         commands = _commands(overlay, changed, units)
         with ThreadPoolExecutor(overlay.jobs) as pool:
-            list(pool.map(lambda output: _made(overlay, output, commands[output]), commands))
+            list(pool.map(lambda output: _run(overlay, output, commands[output]), commands))
         names = {one: str(overlay.made / one) for one in commands if _differs(overlay, one)}
         if not names:
             raise NotPlantedError("no object came out otherwise: it changes no code here")
@@ -146,13 +146,14 @@ def _reached(overlay: Overlay, changed: set[str]) -> Iterator[str]:
             yield output
 
 
-def _made(overlay: Overlay, output: str, words: Sequence[str]) -> None:
-    """Run one command of the build. Raises NotPlantedError where it fails."""
+def _run(overlay: Overlay, output: str, words: Sequence[str]) -> None:
+    """Run a command of the build: programs one after another. Raises NotPlantedError."""
     (overlay.made / output).parent.mkdir(parents=True, exist_ok=True)
     binary = overlay.lane.binary
-    done = process.run(words, log=overlay.log, env=tools_environment(binary), cwd=binary)
-    if done.returncode != 0:
-        raise NotPlantedError(f"{output} is not made: {told(done.tail, 'error')}")
+    for part in _parts(words):
+        done = process.run(part, log=overlay.log, env=tools_environment(binary), cwd=binary)
+        if done.returncode != 0:
+            raise NotPlantedError(f"{output} is not made: {told(done.tail, 'error')}")
 
 
 def _linked(overlay: Overlay, names: dict[str, str]) -> tuple[str, ...]:
@@ -166,8 +167,7 @@ def _linked(overlay: Overlay, names: dict[str, str]) -> tuple[str, ...]:
             if not names.keys() & words:
                 continue
             names[output] = str(overlay.made / output)
-            for part in _parts(words):
-                _made(overlay, output, overlay.moved(part, names))
+            _run(overlay, output, overlay.moved(words, names))
             _lend_runtime(overlay, words)
             if output.endswith(_JOINED):
                 joined.append(output)

@@ -249,9 +249,10 @@ def main() -> int:
         os.execv(REAL, [REAL, *arguments])  # noqa: S606 - no shell is wanted
     at = arguments.index("--port") + 1
     port = int(arguments[at])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        Between.real = probe.getsockname()[1]
+    while Between.real in {0, port}:  # nobody listens at its own port yet: it could be given away
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            Between.real = probe.getsockname()[1]
     arguments[at] = str(Between.real)
     real = subprocess.Popen([REAL, *arguments])
 
