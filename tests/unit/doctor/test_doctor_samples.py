@@ -52,6 +52,15 @@ EXPECTED: dict[str, tuple[str, dict[str, set[str]]]] = {
             },
         },
     ),
+    "h200": (
+        ALL,
+        {
+            "note": {
+                "machine", "container", "time sync", "compute capability", "zram",
+                "watermark scale", "disk space", "network",
+            },
+        },
+    ),
     "virtual-machine": (
         "can build (CPU, CUDA), can verify (CPU), can serve (CPU)",
         {
