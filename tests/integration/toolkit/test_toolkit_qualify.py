@@ -97,6 +97,23 @@ def test_the_first_wrong_probe_can_be_enough(judge: Callable[..., Any], real_wor
     assert found["key"] not in {one["key"] for one in kept}, "half a verdict was kept"
 
 
+@pytest.mark.usefixtures("bad")
+def test_a_flag_that_avoids_the_defect_is_judged_by_what_it_makes(
+    judge: Callable[..., Any], tmp_path: Path
+) -> None:
+    for name in ("patchsets", "toolchains"):
+        shutil.copytree(Path(__file__).parents[3] / name, tmp_path / name)
+    chain = tmp_path / "toolchains" / "cuda-13.2.0.toml"
+    flag = 'CMAKE_CUDA_FLAGS = "-Xcicc -O1"'
+    chain.write_text(chain.read_text().replace("[cmake]\n", f"[cmake]\n{flag}\n"))
+    status, answer = judge(
+        "13.2.0", "--arch", "121a", "--probe", "vec_dot", "--recipes", str(tmp_path)
+    )
+    (found,) = answer["qualifications"]
+    assert (status, found["verdict"]) == (0, "right")
+    assert found["compiler"]["flags"][:2] == ["-Xcicc", "-O1"]
+
+
 @pytest.mark.usefixtures("cuda_root")
 def test_seeded_faults_are_noticed(judge: Callable[..., Any]) -> None:
     status, answer = judge("13.0", "--seeded", "120", "--seed", "7")
