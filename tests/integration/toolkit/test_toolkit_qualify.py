@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import time
@@ -25,6 +26,8 @@ pytestmark = [
     pytest.mark.skipif(current_platform() != "linux-x86_64", reason="roots for x86-64"),
 ]
 BROKEN = ["iq1_s", "iq2_s", "iq3_s"]
+BLACKWELL = ("121a", "120a", "110a", "100a")
+OLDER = ("90", "86")
 Run = Callable[..., Any]
 
 
@@ -84,6 +87,27 @@ def test_the_bad_compiler_is_wrong_in_exactly_what_it_breaks(judge: Callable[...
         if probe["outcome"] == "wrong":
             assert "vecdotq.cuh" in probe["mistake"]["where"]["source"]
             assert probe["mistake"]["where"]["ptx_line"]
+
+
+@pytest.mark.parametrize("release", ["13.1", "13.2.0", "13.2.1", "13.2.2", "13.3", "13.4", "13.5"])
+def test_a_release_is_what_it_is_known_to_be_for_every_target(
+    release: str, run_sparkbuild: Run, judge: Callable[..., Any], real_work: Path
+) -> None:
+    asked = os.environ.get("SPARKBUILD_TEST_RELEASES", "").split()
+    if release not in asked and "all" not in asked:
+        pytest.skip("SPARKBUILD_TEST_RELEASES does not name this release")
+    done = run_sparkbuild("toolkit", "install", release, "--compilers", "--work", str(real_work))
+    assert done.returncode == 0, done.stderr
+    words = [word for target in (*BLACKWELL, *OLDER) for word in ("--arch", target)]
+    status, answer = judge(release, *words, "--probe", "vec_dot", "--probe", "load_tiles")
+    found = {one["compiler"]["architecture"]: one for one in answer["qualifications"]}
+    assert list(found) == [*BLACKWELL, *OLDER]
+    struck = BLACKWELL if release in {"13.2.0", "13.2.1"} else ()
+    assert status == (10 if struck else 0)
+    for target, one in found.items():
+        assert wrong_types(one) == (BROKEN if target in struck else []), target
+        assert {probe["outcome"] for probe in one["probes"]} <= {"right", "wrong"}
+        assert len(one["probes"]) > 40
 
 
 @pytest.mark.usefixtures("bad")
